@@ -1,0 +1,1 @@
+//! The picker's configuration, typed and validated. No I/O.

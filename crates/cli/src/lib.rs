@@ -1,0 +1,1 @@
+//! The tool a person holds: replay a trace, report, explain a decision.

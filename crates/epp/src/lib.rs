@@ -1,0 +1,1 @@
+//! The endpoint picker: an Envoy ext-proc server that sends each request to the engine LMetric picks.

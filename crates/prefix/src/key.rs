@@ -1,0 +1,170 @@
+//! Block keys: `content = xxh3_64(tokens)`, `key_i = xxh3_64(key_{i-1}, content_i)`, and a root that
+//! carries everything else on which equality of KV entries depends.
+
+use std::num::NonZeroU32;
+
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+/// A token id as the engine's tokenizer numbers it.
+pub type TokenId = u32;
+
+/// Tokens per block; never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockSize(NonZeroU32);
+
+impl BlockSize {
+    /// `None` for zero.
+    pub fn new(tokens: u32) -> Option<Self> {
+        NonZeroU32::new(tokens).map(Self)
+    }
+
+    /// Tokens per block.
+    pub fn get(self) -> u32 {
+        self.0.get()
+    }
+}
+
+/// Hash of a block's tokens alone, without what came before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ContentHash(u64);
+
+impl ContentHash {
+    /// `xxh3_64` over the ids as little-endian `u32`.
+    pub fn of(tokens: &[TokenId]) -> Self {
+        let mut bytes = [0_u8; 4 * 64];
+        if tokens.len() <= 64 {
+            for (slot, token) in bytes.chunks_exact_mut(4).zip(tokens) {
+                slot.copy_from_slice(&token.to_le_bytes());
+            }
+            return Self(xxh3_64(&bytes[..4 * tokens.len()]));
+        }
+        let mut hasher = Xxh3::new();
+        for part in tokens.chunks(64) {
+            for (slot, token) in bytes.chunks_exact_mut(4).zip(part) {
+                slot.copy_from_slice(&token.to_le_bytes());
+            }
+            hasher.update(&bytes[..4 * part.len()]);
+        }
+        Self(hasher.digest())
+    }
+
+    /// Folds something that is no token (a multimodal item's identifier and offset) into the hash.
+    #[must_use]
+    pub fn mixed_with(self, extra: &[u8]) -> Self {
+        let mut hasher = Xxh3::with_seed(self.0);
+        hasher.update(extra);
+        Self(hasher.digest())
+    }
+
+    /// The hash as a number.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// Chained hash of a block and everything before it; also the root before the first block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockKey(u64);
+
+impl BlockKey {
+    /// The key of the block with this content that follows `self`.
+    #[must_use]
+    pub fn child(self, content: ContentHash) -> Self {
+        let mut pair = [0_u8; 16];
+        pair[..8].copy_from_slice(&self.0.to_le_bytes());
+        pair[8..].copy_from_slice(&content.0.to_le_bytes());
+        Self(xxh3_64(&pair))
+    }
+
+    /// The key as a number.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+
+    /// A key from its number, as printed by [`BlockKey::get`].
+    pub fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+}
+
+/// Drawn once per process, so that nobody outside can construct colliding prompts.
+#[derive(Clone, Copy, Debug)]
+pub struct KeySeed(u64);
+
+/// Everything but tokens on which equality of KV entries depends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeySpace<'a> {
+    /// Tokenizer group: engines of one group share model and tokenizer.
+    pub group: &'a str,
+    /// LoRA adapter, by the name that requests use.
+    pub lora: Option<&'a str>,
+    /// `cache_salt` of the request.
+    pub salt: Option<&'a str>,
+    /// Tokens per block.
+    pub block_size: BlockSize,
+}
+
+impl KeySeed {
+    /// A seed; draw it at random once per process.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The key that stands before the first block of every prompt in `space`.
+    pub fn root(self, space: &KeySpace<'_>) -> BlockKey {
+        let KeySpace {
+            group,
+            lora,
+            salt,
+            block_size,
+        } = space;
+        let mut hasher = Xxh3::with_seed(self.0);
+        for part in [Some(*group), *lora, *salt] {
+            match part {
+                // the length before the text keeps ("ab", "c") and ("a", "bc") apart
+                Some(text) => {
+                    hasher.update(&(text.len() as u64 + 1).to_le_bytes());
+                    hasher.update(text.as_bytes());
+                }
+                None => hasher.update(&0_u64.to_le_bytes()),
+            }
+        }
+        hasher.update(&block_size.get().to_le_bytes());
+        BlockKey(hasher.digest())
+    }
+}
+
+/// The full blocks of one prompt in one key space. The tail that fills no block is not in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// Tokens per block.
+    pub block_size: BlockSize,
+    /// The key before the first block.
+    pub root: BlockKey,
+    /// Content hash of each full block.
+    pub contents: Vec<ContentHash>,
+    /// Key of each full block; as long as `contents`.
+    pub keys: Vec<BlockKey>,
+}
+
+impl Chain {
+    /// Hashes the full blocks of `tokens`. O(tokens).
+    pub fn new(root: BlockKey, block_size: BlockSize, tokens: &[TokenId]) -> Self {
+        let blocks = tokens.chunks_exact(block_size.get() as usize);
+        let mut contents = Vec::with_capacity(blocks.len());
+        let mut keys = Vec::with_capacity(blocks.len());
+        let mut parent = root;
+        for block in blocks {
+            let content = ContentHash::of(block);
+            parent = parent.child(content);
+            contents.push(content);
+            keys.push(parent);
+        }
+        Self {
+            block_size,
+            root,
+            contents,
+            keys,
+        }
+    }
+}

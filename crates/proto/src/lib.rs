@@ -1,0 +1,1 @@
+//! Envoy's ext-proc protocol, trimmed to what a picker speaks; bodies are `Bytes`.

@@ -1,0 +1,1 @@
+//! Logs, metrics registry, admin server and shutdown, the same in every lmetric process.
