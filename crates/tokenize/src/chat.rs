@@ -1,0 +1,87 @@
+//! A chat prompt as the client asked for it, in OpenAI's shape, whatever API it came through.
+
+use serde_json::{Map, Value};
+
+/// Everything in a request that decides which token ids the engine will see.
+///
+/// Messages are kept as the client sent them; what the engine does to them before the template
+/// (content parts, tool-call arguments) happens in [`crate::ModelTokenizer::encode_chat`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChatRequest {
+    /// OpenAI messages, each a JSON object with a `role`.
+    pub messages: Vec<Value>,
+    /// Tool definitions; `None` reaches the template as `none`, which is not an empty list.
+    pub tools: Option<Vec<Value>>,
+    /// Documents for retrieval-augmented templates.
+    pub documents: Option<Vec<Value>>,
+    /// A template of the request's own, instead of the model's.
+    pub chat_template: Option<String>,
+    /// Further variables for the template; they win over the named fields.
+    pub chat_template_kwargs: Map<String, Value>,
+    /// Whether the prompt ends with the opening of an assistant turn (default: true).
+    pub add_generation_prompt: bool,
+    /// Whether the last message is left open for the model to go on.
+    pub continue_final_message: bool,
+    /// Whether the tokenizer adds its own special tokens to the rendered text (default: false).
+    pub add_special_tokens: bool,
+}
+
+impl Default for ChatRequest {
+    fn default() -> Self {
+        Self {
+            messages: Vec::new(),
+            tools: None,
+            documents: None,
+            chat_template: None,
+            chat_template_kwargs: Map::new(),
+            add_generation_prompt: true,
+            continue_final_message: false,
+            add_special_tokens: false,
+        }
+    }
+}
+
+/// Why a body is no chat request. The client's mistake: status 400.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChatError {
+    /// A required field is absent.
+    #[error("`{0}` is missing")]
+    Missing(&'static str),
+    /// A field has the wrong JSON type.
+    #[error("`{field}` must be {expected}")]
+    Type {
+        /// Path of the field.
+        field: String,
+        /// What was expected, with its article.
+        expected: &'static str,
+    },
+    /// The fields contradict each other or cannot be served.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl ChatRequest {
+    /// Reads the body of `/v1/chat/completions`. What this request keeps is moved out of `body`,
+    /// not copied; other fields stay.
+    pub fn from_openai(body: &mut Map<String, Value>) -> Result<Self, ChatError> {
+        crate::openai::request(body)
+    }
+
+    /// Reads the body of Anthropic's `/v1/messages` as vLLM converts it. Fields that are kept are
+    /// moved out of `body`.
+    pub fn from_anthropic(body: &mut Map<String, Value>) -> Result<Self, ChatError> {
+        crate::anthropic::request(body)
+    }
+
+    /// Reads the body of `/v1/responses` as far as it can be known without the engine's store of
+    /// earlier responses. Fields that are kept are moved out of `body`.
+    pub fn from_responses(body: &mut Map<String, Value>) -> Result<Self, ChatError> {
+        crate::responses::request(body)
+    }
+
+    /// Content parts that are an image, a video or audio.
+    pub fn images(&self) -> u32 {
+        let parts = self.messages.iter().filter_map(|message| message.get("content")?.as_array());
+        parts.flatten().filter(|part| crate::parts::is_media(part)).count() as u32
+    }
+}
