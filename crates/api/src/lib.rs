@@ -1,1 +1,17 @@
-//! The picker's configuration, typed and validated. No I/O.
+//! The picker's configuration and its endpoints file, typed and validated. No I/O.
+//!
+//! Both files are YAML with camelCase fields; a field that is not known is refused, because a misspelt field
+//! that is silently ignored costs an evening. Every error is a [`ConfigError`]: it names the file, the field
+//! and the remedy. Nothing here opens a file: the caller reads the text and passes its path for the messages
+//! (and for relative paths inside it).
+
+mod duration;
+mod endpoints;
+mod error;
+mod picker;
+mod raw;
+
+pub use duration::parse_duration;
+pub use endpoints::{EndpointEntry, EndpointsFile};
+pub use error::ConfigError;
+pub use picker::{Events, Hotspot, Limits, Listen, ModelGroup, PickerConfig, Policy, Scrape, Tls, Tokens};

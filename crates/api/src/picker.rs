@@ -1,0 +1,172 @@
+//! The picker's configuration as the rest of the program sees it: complete, in range, paths resolved.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use crate::{ConfigError, raw::RawConfig};
+
+/// Everything that `lmetric-epp` can be told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PickerConfig {
+    /// Addresses to listen on.
+    pub listen: Listen,
+    /// TLS of the ext-proc port.
+    pub tls: Tls,
+    /// How an endpoint is chosen.
+    pub policy: Policy,
+    /// What is done about a KV-cache hotspot.
+    pub hotspot: Hotspot,
+    /// File that lists the endpoints; watched.
+    pub endpoints: PathBuf,
+    /// Tokenizer groups.
+    pub models: Vec<ModelGroup>,
+    /// The token ladder.
+    pub tokens: Tokens,
+    /// Reading the engines' metrics.
+    pub scrape: Scrape,
+    /// KV events.
+    pub events: Events,
+    /// Bounds.
+    pub limits: Limits,
+    /// Prefill rate assumed before any was measured, tokens per second.
+    pub prefill_rate: f64,
+    /// Model seconds per real second: divides scrape intervals, windows and ejection times.
+    pub speed: f64,
+    /// Whether blocks of open reservations count as held (off only for experiments).
+    pub overlay: bool,
+    /// Log filter in `tracing` syntax, e.g. `info,lmetric_epp=debug`.
+    pub log: String,
+}
+
+/// Addresses to listen on; port 0 takes a free one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// gRPC, ext-proc.
+    pub ext_proc: SocketAddr,
+    /// gRPC, health.
+    pub health: SocketAddr,
+    /// HTTP: metrics, readiness, debugging.
+    pub admin: SocketAddr,
+}
+
+/// TLS of the ext-proc port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// A certificate made at start; proxies do not verify it.
+    SelfSigned,
+    /// PEM files, read again when they change.
+    Files {
+        /// Certificate chain.
+        cert_file: PathBuf,
+        /// Private key.
+        key_file: PathBuf,
+    },
+    /// Plain HTTP/2.
+    Off,
+}
+
+/// How an endpoint is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// `(Q + new) × (BS + w)`.
+    Lmetric,
+    /// `4 · waiting + running`.
+    Vllm,
+    /// In turn.
+    RoundRobin,
+    /// Uniformly at random.
+    Random,
+    /// Fewest requests.
+    LeastRequest,
+}
+
+impl Policy {
+    /// The name that the configuration uses.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lmetric => "lmetric",
+            Self::Vllm => "vllm",
+            Self::RoundRobin => "round-robin",
+            Self::Random => "random",
+            Self::LeastRequest => "least-request",
+        }
+    }
+}
+
+/// What is done about a KV-cache hotspot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hotspot {
+    /// Its holders are taken out of the running for the class.
+    Filter,
+    /// The class is placed by load only.
+    LoadOnly,
+    /// Nothing is detected.
+    Off,
+}
+
+/// Models that share one tokenizer and chat template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelGroup {
+    /// Names that requests and endpoints use; the first one names the group.
+    pub names: Vec<String>,
+    /// Folder with `tokenizer.json` and `tokenizer_config.json`; without it, tokens come from the engine.
+    pub tokenizer: Option<PathBuf>,
+    /// Tokens that an image counts as, uncached.
+    pub image_tokens: u32,
+}
+
+impl ModelGroup {
+    /// The group's name in key spaces.
+    pub fn name(&self) -> &str {
+        &self.names[0]
+    }
+}
+
+/// The token ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// For the whole ladder, after which the estimate is used.
+    pub budget: Duration,
+    /// Threads that tokenize.
+    pub threads: usize,
+    /// Requests that may wait for one of them; with a full queue the estimate is used at once.
+    pub queue: usize,
+}
+
+/// Reading the engines' metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scrape {
+    /// Between two reads of an endpoint that has requests.
+    pub busy: Duration,
+    /// Between two reads of an idle one.
+    pub idle: Duration,
+    /// For one read.
+    pub timeout: Duration,
+}
+
+/// KV events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// Topic prefix to subscribe to; empty for all.
+    pub topic: String,
+}
+
+/// Bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest request body, bytes; more is answered with 413.
+    pub body_bytes: usize,
+    /// How long requests in flight may keep a picker that was told to stop.
+    pub drain: Duration,
+}
+
+impl PickerConfig {
+    /// Parses and validates. `file` is named in errors, and its folder is what relative paths start from.
+    pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
+        let raw: RawConfig = serde_yaml::from_str(text).map_err(|error| ConfigError::yaml(file, &error))?;
+        raw.validate(file)
+    }
+}

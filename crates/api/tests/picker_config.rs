@@ -1,0 +1,183 @@
+//! What the picker's configuration takes and refuses; each refusal names the file, the field and the remedy.
+
+use std::{path::Path, time::Duration};
+
+use lmetric_api::{Hotspot, PickerConfig, Policy, Tls};
+
+const FILE: &str = "/etc/lmetric/picker.yaml";
+
+fn parse(text: &str) -> Result<PickerConfig, lmetric_api::ConfigError> {
+    PickerConfig::parse(text, Path::new(FILE))
+}
+
+#[test]
+fn only_the_endpoints_are_required() {
+    let config = parse("endpoints: {file: endpoints.yaml}").expect("minimal configuration");
+    assert_eq!(config.endpoints, Path::new("/etc/lmetric/endpoints.yaml"));
+    assert_eq!(config.listen.ext_proc.to_string(), "0.0.0.0:9002");
+    assert_eq!(config.listen.health.to_string(), "0.0.0.0:9003");
+    assert_eq!(config.listen.admin.to_string(), "127.0.0.1:9090");
+    assert_eq!(config.tls, Tls::SelfSigned);
+    assert_eq!(config.policy, Policy::Lmetric);
+    assert_eq!(config.hotspot, Hotspot::Filter);
+    assert_eq!(config.tokens.budget, Duration::from_millis(300));
+    assert_eq!(config.scrape.busy, Duration::from_secs(1));
+    assert_eq!(config.limits.body_bytes, 67_108_864);
+    assert_eq!(config.prefill_rate, 8_000.0);
+    assert!(config.overlay);
+}
+
+#[test]
+fn every_field_can_be_written() {
+    let config = parse(
+        r#"
+listen: {extProc: "0.0.0.0:9002", health: "0.0.0.0:9003", admin: "127.0.0.1:9090"}
+tls: {mode: Files, certFile: tls.crt, keyFile: /secret/tls.key}
+policy: least-request
+hotspot: LoadOnly
+endpoints: {file: /run/endpoints.yaml}
+models:
+- {names: [qwen2-7b, qwen], tokenizer: /models/qwen2-7b, imageTokens: 256}
+- {names: [other]}
+tokens: {budget: 300ms, threads: 4, queue: 512}
+scrape: {busy: 250ms, idle: 2s, timeout: 500ms}
+events: {topic: "kv"}
+limits: {bodyBytes: 1048576, drain: 1m}
+prefillRate: 9000
+speed: 4
+overlay: false
+log: info,lmetric_epp=debug
+"#,
+    )
+    .expect("full configuration");
+    assert_eq!(
+        config.tls,
+        Tls::Files {
+            cert_file: "/etc/lmetric/tls.crt".into(),
+            key_file: "/secret/tls.key".into(),
+        }
+    );
+    assert_eq!(config.policy, Policy::LeastRequest);
+    assert_eq!(config.hotspot, Hotspot::LoadOnly);
+    assert_eq!(config.models[0].name(), "qwen2-7b");
+    assert_eq!(config.models[0].image_tokens, 256);
+    assert_eq!(config.models[1].tokenizer, None);
+    assert_eq!(config.limits.drain, Duration::from_secs(60));
+    assert_eq!(config.speed, 4.0);
+    assert!(!config.overlay);
+}
+
+/// (what is added to a good file, field named, words of the remedy)
+const BAD: &[(&str, &str, &str)] = &[
+    ("polcy: lmetric", "polcy", "policy"),
+    ("policy: lmetrics", "policy", "round-robin"),
+    ("hotspot: On", "hotspot", "LoadOnly"),
+    ("listen: {extProc: localhost}", "listen.extProc", "ip:port"),
+    ("listen: {health: \"0.0.0.0\"}", "listen.health", "ip:port"),
+    ("listen: {admin: 9090}", "listen.admin", "ip:port"),
+    ("listen: {grpc: \"0.0.0.0:1\"}", "listen.grpc", "extProc"),
+    (
+        "listen: {health: \"127.0.0.1:9002\"}",
+        "listen.health",
+        "port of its own",
+    ),
+    (
+        "listen: {admin: \"0.0.0.0:9003\"}",
+        "listen.admin",
+        "port of its own",
+    ),
+    ("tls: {mode: On}", "tls.mode", "SelfSigned"),
+    ("tls: {mode: Files}", "tls.certFile", "certFile and keyFile"),
+    (
+        "tls: {mode: Files, certFile: a.pem}",
+        "tls.keyFile",
+        "certFile and keyFile",
+    ),
+    ("tls: {mode: Off, certFile: a.pem}", "tls.certFile", "mode: Files"),
+    ("tls: {keyFile: a.pem}", "tls.keyFile", "mode: Files"),
+    (
+        "tls: {mode: Files, certFile: \"\", keyFile: k}",
+        "tls.certFile",
+        "write a path",
+    ),
+    ("models: [{names: []}]", "models[0].names", "list the names"),
+    ("models: [{tokenizer: /m}]", "models[0].names", "add it"),
+    (
+        "models: [{names: [\"\"]}]",
+        "models[0].names[0]",
+        "write the model's name",
+    ),
+    (
+        "models: [{names: [a]}, {names: [b, a]}]",
+        "models[1].names[1]",
+        "one group only",
+    ),
+    (
+        "models: [{names: [a], tokeniser: /m}]",
+        "models[0].tokeniser",
+        "tokenizer",
+    ),
+    (
+        "models: [{names: [a], tokenizer: \"\"}]",
+        "models[0].tokenizer",
+        "write a path",
+    ),
+    (
+        "models: [{names: [a], imageTokens: 2000000}]",
+        "models[0].imageTokens",
+        "1000000",
+    ),
+    ("tokens: {budget: 300}", "tokens.budget", "300ms"),
+    ("tokens: {budget: soon}", "tokens.budget", "300ms"),
+    ("tokens: {budget: 1m}", "tokens.budget", "10s"),
+    ("tokens: {threads: 0}", "tokens.threads", "from 1 to 64"),
+    ("tokens: {queue: 0}", "tokens.queue", "from 1 to 65536"),
+    ("scrape: {busy: 100ms}", "scrape.busy", "250ms"),
+    ("scrape: {busy: 10s, idle: 5s}", "scrape.idle", "at least as long"),
+    ("scrape: {timeout: 0s}", "scrape.timeout", "10ms"),
+    ("events: {topics: x}", "events.topics", "topic"),
+    ("events: {topic: {a: b}}", "events.topic", "text"),
+    ("limits: {bodyBytes: 12}", "limits.bodyBytes", "from 1024"),
+    ("limits: {bodyBytes: 64MiB}", "limits.bodyBytes", "whole number"),
+    ("limits: {drain: 2h}", "limits.drain", "3600s"),
+    ("prefillRate: 0", "prefillRate", "from 1.0"),
+    ("prefillRate: fast", "prefillRate", "a number"),
+    ("speed: 0", "speed", "from 0.01"),
+    ("speed: .nan", "speed", "from 0.01"),
+    ("overlay: maybe", "overlay", "true or false"),
+    ("log: \"\"", "log", "info"),
+    ("policy: [lmetric]", "policy", "one of lmetric, vllm"),
+    ("scrape: {busy: 1s", "(file)", "correct the YAML"),
+    ("models: {names: [a]}", "models", "sequence"),
+    ("scrape: fast", "scrape", "{name: value}"),
+];
+
+#[test]
+fn a_bad_configuration_is_one_line_that_names_file_field_and_remedy() {
+    for (text, field, remedy) in BAD {
+        let error = parse(&format!("endpoints: {{file: endpoints.yaml}}\n{text}\n"))
+            .expect_err(&format!("taken: {text}"));
+        let line = error.to_string();
+        assert!(line.starts_with("/etc/lmetric/picker.yaml: "), "{text}: {line}");
+        assert_eq!(error.field, *field, "{text}: {line}");
+        assert!(error.remedy.contains(remedy), "{text}: remedy in {line}");
+        assert!(!line.contains('\n'), "{text}: {line}");
+    }
+}
+
+#[test]
+fn without_endpoints_or_with_nonsense_the_file_is_refused() {
+    for (text, field) in [
+        ("", "endpoints"),
+        ("policy: lmetric", "endpoints"),
+        ("endpoints: {}", "endpoints.file"),
+        ("endpoints: {file: \"\"}", "endpoints.file"),
+        ("endpoints: {file: a, files: b}", "endpoints.files"),
+        ("endpoints: endpoints.yaml", "endpoints"),
+        ("just words", "(file)"),
+    ] {
+        let error = parse(text).expect_err(&format!("taken: {text}"));
+        assert_eq!(error.field, field, "{text:?}: {error}");
+        assert!(!error.remedy.is_empty());
+    }
+}
