@@ -1,0 +1,150 @@
+//! One placed request: the pick, and the promise that its reservation ends exactly once.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use lmetric_scheduler::{Outcome, Pick, Scheduler};
+
+use crate::{clock::Clock, refusal::Refusal, request::ParsedRequest};
+
+/// Decides where a request goes.
+pub trait Place: Send + Sync + 'static {
+    /// Chooses an endpoint and reserves it. Dropping the future, or the placement, gives the reservation back.
+    fn place(&self, request: &ParsedRequest) -> impl Future<Output = Result<Placement, Refusal>> + Send;
+}
+
+/// An open reservation, as the stream reports to it.
+pub trait Reservation: Send + Sync + 'static {
+    /// The first generated output passed by.
+    fn first_output(&self);
+    /// The gateway sent the request to this address instead of the picked one.
+    fn served_by(&self, address: SocketAddr);
+    /// The engine's answer says how many prompt tokens it found in its cache.
+    fn cached_tokens(&self, tokens: u64);
+    /// The request ended. Called exactly once.
+    fn release(&self, outcome: Outcome);
+}
+
+/// What else wants to know the engine's own figure of cached tokens (keys held by inference, self-check).
+pub trait Inference: Send + Sync + 'static {
+    /// The engine found `tokens` prompt tokens of this request in its cache.
+    fn cached_tokens(&self, pick: &Pick, tokens: u64);
+}
+
+/// A reservation in the scheduler's ledger.
+struct Reserved {
+    pick: Pick,
+    scheduler: Arc<Scheduler>,
+    clock: Clock,
+    inference: Option<Box<dyn Inference>>,
+}
+
+impl Reservation for Reserved {
+    fn first_output(&self) {
+        self.scheduler
+            .first_output(self.pick.reservation, self.clock.now());
+    }
+
+    fn served_by(&self, address: SocketAddr) {
+        self.scheduler
+            .served_by(self.pick.reservation, address, self.clock.now());
+    }
+
+    fn cached_tokens(&self, tokens: u64) {
+        self.scheduler.cached_tokens(self.pick.reservation, tokens);
+        if let Some(inference) = &self.inference {
+            inference.cached_tokens(&self.pick, tokens);
+        }
+    }
+
+    fn release(&self, outcome: Outcome) {
+        self.scheduler
+            .release(self.pick.reservation, outcome, self.clock.now());
+    }
+}
+
+/// A placed request. Reports what the stream sees of it; dropping it ends it.
+pub struct Placement {
+    pick: Pick,
+    reservation: Box<dyn Reservation>,
+    output_seen: bool,
+    status: Option<u16>,
+    finished: bool,
+}
+
+impl Placement {
+    /// A placement whose reservation is in `scheduler`'s ledger.
+    pub fn reserved(
+        pick: Pick,
+        scheduler: Arc<Scheduler>,
+        clock: Clock,
+        inference: Option<Box<dyn Inference>>,
+    ) -> Self {
+        let reserved = Reserved {
+            pick: pick.clone(),
+            scheduler,
+            clock,
+            inference,
+        };
+        Self::new(pick, Box::new(reserved))
+    }
+
+    /// A placement that reports to `reservation`.
+    pub fn new(pick: Pick, reservation: Box<dyn Reservation>) -> Self {
+        Self {
+            pick,
+            reservation,
+            output_seen: false,
+            status: None,
+            finished: false,
+        }
+    }
+
+    /// The choice.
+    pub fn pick(&self) -> &Pick {
+        &self.pick
+    }
+
+    /// The first generated output passed by; later calls do nothing.
+    pub fn first_output(&mut self) {
+        if !self.output_seen && !self.finished {
+            self.output_seen = true;
+            self.reservation.first_output();
+        }
+    }
+
+    /// The engine's status was seen.
+    pub fn status(&mut self, status: u16) {
+        self.status = Some(status);
+    }
+
+    /// The gateway says who served the request. Nothing happens when that is who was picked.
+    pub fn served_by(&mut self, address: SocketAddr) {
+        if address != self.pick.address && !self.finished {
+            self.reservation.served_by(address);
+        }
+    }
+
+    /// Prompt tokens that the engine found in its cache.
+    pub fn cached_tokens(&mut self, tokens: u64) {
+        if !self.finished {
+            self.reservation.cached_tokens(tokens);
+        }
+    }
+
+    /// Ends the request; later calls do nothing. A status of 5xx makes it the engine's failure, whatever `outcome` says.
+    pub fn finish(&mut self, outcome: Outcome) {
+        if self.finished {
+            return;
+        }
+        self.finished = true;
+        let failed = self.status.is_some_and(|status| status >= 500);
+        self.reservation
+            .release(if failed { Outcome::ServerError } else { outcome });
+    }
+}
+
+impl Drop for Placement {
+    fn drop(&mut self) {
+        self.finish(Outcome::Unknown);
+    }
+}
