@@ -1,0 +1,3 @@
+//! The built binaries behind a real Envoy, with the configurations that are shipped.
+
+mod no_picker;
