@@ -166,7 +166,12 @@ impl Picker {
             .expect("the picker was killed and not started again")
     }
 
-    /// Its admin port.
+    /// Address of its admin port.
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// A client of its admin port.
     pub fn admin(&self) -> Admin {
         Admin::new(self.admin)
     }
