@@ -48,7 +48,7 @@ pub(crate) struct RawConfig {
     log: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Clone, Copy)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct RawListen {
     #[serde(deserialize_with = "address")]
@@ -280,11 +280,11 @@ mod range {
     use super::{Duration, RangeInclusive};
 
     pub(super) const BUDGET: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
-    pub(super) const BUSY: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(60);
-    pub(super) const IDLE: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(300);
+    pub(super) const BUSY: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_mins(1);
+    pub(super) const IDLE: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_mins(5);
     pub(super) const SCRAPE_TIMEOUT: RangeInclusive<Duration> =
         Duration::from_millis(10)..=Duration::from_secs(30);
-    pub(super) const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3_600);
+    pub(super) const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(1);
     pub(super) const THREADS: RangeInclusive<usize> = 1..=64;
     pub(super) const QUEUE: RangeInclusive<usize> = 1..=65_536;
     pub(super) const BODY: RangeInclusive<usize> = 1_024..=1 << 30;
@@ -316,12 +316,12 @@ impl RawConfig {
         let tls = check.tls(tls)?;
         let endpoints = check.path("endpoints.file", endpoints.file)?;
         let models = check.models(models)?;
-        check.within("tokens.budget", tokens.budget, range::BUDGET)?;
-        check.within("tokens.threads", tokens.threads, range::THREADS)?;
-        check.within("tokens.queue", tokens.queue, range::QUEUE)?;
-        check.within("scrape.busy", scrape.busy, range::BUSY)?;
-        check.within("scrape.idle", scrape.idle, range::IDLE)?;
-        check.within("scrape.timeout", scrape.timeout, range::SCRAPE_TIMEOUT)?;
+        check.within("tokens.budget", tokens.budget, &range::BUDGET)?;
+        check.within("tokens.threads", tokens.threads, &range::THREADS)?;
+        check.within("tokens.queue", tokens.queue, &range::QUEUE)?;
+        check.within("scrape.busy", scrape.busy, &range::BUSY)?;
+        check.within("scrape.idle", scrape.idle, &range::IDLE)?;
+        check.within("scrape.timeout", scrape.timeout, &range::SCRAPE_TIMEOUT)?;
         if scrape.busy > scrape.idle {
             return Err(check.error(
                 "scrape.idle",
@@ -332,10 +332,10 @@ impl RawConfig {
                 "make it at least as long as scrape.busy",
             ));
         }
-        check.within("limits.bodyBytes", limits.body_bytes, range::BODY)?;
-        check.within("limits.drain", limits.drain, range::DRAIN)?;
-        check.within("prefillRate", prefill_rate, range::RATE)?;
-        check.within("speed", speed, range::SPEED)?;
+        check.within("limits.bodyBytes", limits.body_bytes, &range::BODY)?;
+        check.within("limits.drain", limits.drain, &range::DRAIN)?;
+        check.within("prefillRate", prefill_rate, &range::RATE)?;
+        check.within("speed", speed, &range::SPEED)?;
         if log.trim().is_empty() {
             return Err(check.error(
                 "log",
@@ -387,11 +387,11 @@ impl Check<'_> {
         ConfigError::new(self.file, field, problem, remedy)
     }
 
-    fn within<T: PartialOrd + fmt::Debug>(
+    fn within<T: PartialOrd + fmt::Debug + Copy>(
         &self,
         field: &str,
         value: T,
-        allowed: RangeInclusive<T>,
+        allowed: &RangeInclusive<T>,
     ) -> Result<(), ConfigError> {
         if allowed.contains(&value) {
             return Ok(());
@@ -511,7 +511,7 @@ impl Check<'_> {
                     ));
                 }
             }
-            self.within(&format!("models[{at}].imageTokens"), image_tokens, range::IMAGE)?;
+            self.within(&format!("models[{at}].imageTokens"), image_tokens, &range::IMAGE)?;
             let tokenizer = tokenizer
                 .map(|path| self.path(&format!("models[{at}].tokenizer"), path))
                 .transpose()?;

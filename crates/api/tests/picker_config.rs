@@ -62,7 +62,7 @@ log: info,lmetric_epp=debug
     assert_eq!(config.models[0].name(), "qwen2-7b");
     assert_eq!(config.models[0].image_tokens, 256);
     assert_eq!(config.models[1].tokenizer, None);
-    assert_eq!(config.limits.drain, Duration::from_secs(60));
+    assert_eq!(config.limits.drain, Duration::from_mins(1));
     assert_eq!(config.speed, 4.0);
     assert!(!config.overlay);
 }
