@@ -56,6 +56,15 @@ impl ContentHash {
         Self(hasher.digest())
     }
 
+    /// Folds a multimodal item into the hash of a block that it touches: its identifier, and where it
+    /// begins relative to the block (vLLM's extra key of a block is exactly this pair). Events and requests
+    /// must fold the same items in the same order.
+    #[must_use]
+    pub fn with_item(self, identifier: &str, offset: i64) -> Self {
+        self.mixed_with(&offset.to_le_bytes())
+            .mixed_with(identifier.as_bytes())
+    }
+
     /// The hash as a number.
     pub fn get(self) -> u64 {
         self.0
@@ -166,5 +175,108 @@ impl Chain {
             contents,
             keys,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn content_is_the_hash_of_the_ids_as_little_endian_bytes(tokens in prop::collection::vec(any::<u32>(), 0..300)) {
+            let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+            prop_assert_eq!(ContentHash::of(&tokens).get(), xxh3_64(&bytes));
+        }
+
+        #[test]
+        fn prompts_share_keys_exactly_as_long_as_they_share_blocks(
+            tokens in prop::collection::vec(0_u32..9, 0..200), at in 0_usize..200, block in 1_u32..40
+        ) {
+            let size = BlockSize::new(block).unwrap();
+            let root = BlockKey::from_raw(1);
+            let mut other = tokens.clone();
+            if let Some(token) = other.get_mut(at) {
+                *token += 9;
+            }
+            let (a, b) = (Chain::new(root, size, &tokens), Chain::new(root, size, &other));
+            prop_assert_eq!(a.keys.len(), tokens.len() / block as usize);
+            prop_assert_eq!(a.contents.len(), a.keys.len());
+            let shared = if at < tokens.len() { at / block as usize } else { a.keys.len() };
+            for (n, (one, two)) in a.keys.iter().zip(&b.keys).enumerate() {
+                prop_assert_eq!(one == two, n < shared);
+            }
+        }
+    }
+
+    #[test]
+    fn every_part_of_a_key_space_separates_it() {
+        let size = |n| BlockSize::new(n).unwrap();
+        let base = KeySpace {
+            group: "a",
+            lora: None,
+            salt: None,
+            block_size: size(16),
+        };
+        let spaces = [
+            base,
+            KeySpace { group: "b", ..base },
+            KeySpace {
+                lora: Some(""),
+                ..base
+            },
+            KeySpace {
+                lora: Some("x"),
+                ..base
+            },
+            KeySpace {
+                salt: Some("x"),
+                ..base
+            },
+            KeySpace {
+                salt: Some(""),
+                ..base
+            },
+            KeySpace {
+                lora: Some("x"),
+                salt: Some("y"),
+                ..base
+            },
+            KeySpace {
+                lora: Some("xy"),
+                salt: Some(""),
+                ..base
+            },
+            KeySpace { group: "ax", ..base },
+            KeySpace {
+                block_size: size(32),
+                ..base
+            },
+        ];
+        let roots: std::collections::HashSet<BlockKey> =
+            spaces.iter().map(|space| KeySeed::new(5).root(space)).collect();
+        assert_eq!(roots.len(), spaces.len());
+        assert_ne!(KeySeed::new(5).root(&base), KeySeed::new(6).root(&base));
+    }
+
+    #[test]
+    fn an_item_changes_the_content_by_its_identifier_and_its_offset() {
+        let plain = ContentHash::of(&[1, 2, 3]);
+        let all = [
+            plain,
+            plain.with_item("a", 0),
+            plain.with_item("b", 0),
+            plain.with_item("a", -3),
+        ];
+        for (n, one) in all.iter().enumerate() {
+            assert!(all[n + 1..].iter().all(|other| other != one));
+        }
+    }
+
+    #[test]
+    fn no_block_size_is_zero() {
+        assert_eq!(BlockSize::new(0), None);
     }
 }
