@@ -67,7 +67,6 @@ pub struct Placement {
     pick: Pick,
     reservation: Box<dyn Reservation>,
     output_seen: bool,
-    status: Option<u16>,
     finished: bool,
 }
 
@@ -94,7 +93,6 @@ impl Placement {
             pick,
             reservation,
             output_seen: false,
-            status: None,
             finished: false,
         }
     }
@@ -112,11 +110,6 @@ impl Placement {
         }
     }
 
-    /// The engine's status was seen.
-    pub fn status(&mut self, status: u16) {
-        self.status = Some(status);
-    }
-
     /// The gateway says who served the request. Nothing happens when that is who was picked.
     pub fn served_by(&mut self, address: SocketAddr) {
         if address != self.pick.address && !self.finished {
@@ -131,15 +124,12 @@ impl Placement {
         }
     }
 
-    /// Ends the request; later calls do nothing. A status of 5xx makes it the engine's failure, whatever `outcome` says.
+    /// Ends the request; later calls do nothing.
     pub fn finish(&mut self, outcome: Outcome) {
-        if self.finished {
-            return;
+        if !self.finished {
+            self.finished = true;
+            self.reservation.release(outcome);
         }
-        self.finished = true;
-        let failed = self.status.is_some_and(|status| status >= 500);
-        self.reservation
-            .release(if failed { Outcome::ServerError } else { outcome });
     }
 }
 
