@@ -78,10 +78,20 @@ impl Admin {
             .fold((0, 0), |(q, bs), one| (q + one.q, bs + one.bs)))
     }
 
+    /// Waits until `holds` is true of [`Admin::load`].
+    pub async fn load_becomes(
+        &self,
+        what: &str,
+        limit: Duration,
+        holds: impl Fn(u64, u64) -> bool,
+    ) -> anyhow::Result<()> {
+        eventually(what, limit, || self.load(), |(q, bs)| holds(*q, *bs)).await?;
+        Ok(())
+    }
+
     /// Waits until Q and BS are zero everywhere.
     pub async fn idle(&self, limit: Duration) -> anyhow::Result<()> {
-        eventually("Q and BS to be 0", limit, || self.load(), |load| *load == (0, 0)).await?;
-        Ok(())
+        self.load_becomes("Q and BS to be 0", limit, |q, bs| q == 0 && bs == 0).await
     }
 
     /// Waits until `count` endpoints are ready.

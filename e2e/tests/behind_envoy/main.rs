@@ -1,3 +1,14 @@
 //! The built binaries behind a real Envoy, with the configurations that are shipped.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod burst;
+mod ejection;
+mod endings;
+mod hints;
+mod late;
+mod no_endpoint;
 mod no_picker;
+mod requests;
+mod restart;
+mod support;
+mod template;

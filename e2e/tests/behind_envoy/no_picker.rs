@@ -14,7 +14,10 @@ async fn envoy_alone(plug: Plug) -> (Envoy, Loopback, tempfile::TempDir) {
 async fn without_a_picker_every_request_gets_503_in_openai_shape() {
     let (envoy, _net, _folder) = envoy_alone(Plug::Light).await;
     let client = envoy.client();
-    let post = client.post("/v1/completions", &token_completion("m", &[1, 2, 3], 1, false)).await.unwrap();
+    let post = client
+        .post("/v1/completions", &token_completion("m", &[1, 2, 3], 1, false))
+        .await
+        .unwrap();
     let get = client.get("/v1/models").await.unwrap();
     for answer in [post, get] {
         assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
@@ -30,8 +33,17 @@ async fn a_client_cannot_choose_an_address_by_sending_the_destination_header() {
         let (envoy, net, _folder) = envoy_alone(plug).await;
         let admin = net.at(250, 9901).to_string();
         let headers = [("x-gateway-destination-endpoint", admin.as_str())];
-        let answer = envoy.client().exchange("GET", "/ready", &headers, bytes::Bytes::new()).await.unwrap();
-        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{plug:?}: {}", answer.text());
+        let answer = envoy
+            .client()
+            .exchange("GET", "/ready", &headers, bytes::Bytes::new())
+            .await
+            .unwrap();
+        assert_eq!(
+            answer.status,
+            StatusCode::SERVICE_UNAVAILABLE,
+            "{plug:?}: {}",
+            answer.text()
+        );
     }
 }
 
