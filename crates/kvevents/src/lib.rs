@@ -5,5 +5,6 @@
 mod op;
 #[cfg(feature = "transport")]
 pub mod transport;
+pub mod wire;
 
 pub use op::{Adoption, EventSink, Op, SourceState};

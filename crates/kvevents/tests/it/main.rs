@@ -1,0 +1,4 @@
+//! The crate against messages that real engines sent, and against publishers in this process.
+
+mod captures;
+mod decode;
