@@ -24,6 +24,8 @@ pub enum Tool {
     VllmSim,
     /// The command-line tool.
     Cli,
+    /// The demo's driver.
+    Demo,
 }
 
 /// A program is not where it should be.
@@ -57,6 +59,7 @@ impl Tool {
             Self::Picker => "lmetric-epp",
             Self::VllmSim => "vllm-sim",
             Self::Cli => "lmetric",
+            Self::Demo => "lmetric-demo",
         };
         let folder = match std::env::var_os("LMETRIC_BIN_DIR") {
             Some(folder) => PathBuf::from(folder),

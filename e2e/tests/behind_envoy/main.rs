@@ -4,6 +4,7 @@
 mod burst;
 mod ejection;
 mod endings;
+mod foreign;
 mod hints;
 mod late;
 mod no_endpoint;
@@ -12,3 +13,4 @@ mod requests;
 mod restart;
 mod support;
 mod template;
+mod tools;
