@@ -14,9 +14,9 @@ pub struct ChatRequest {
     pub tools: Option<Vec<Value>>,
     /// Documents for retrieval-augmented templates.
     pub documents: Option<Vec<Value>>,
-    /// A template of the request's own, instead of the model's.
+    /// A template of the request's own, or the name of one of the model's, instead of the default.
     pub chat_template: Option<String>,
-    /// Further variables for the template; they win over the named fields.
+    /// Further variables for the template. The named fields here win over equal names in it.
     pub chat_template_kwargs: Map<String, Value>,
     /// Whether the prompt ends with the opening of an assistant turn (default: true).
     pub add_generation_prompt: bool,
@@ -24,6 +24,12 @@ pub struct ChatRequest {
     pub continue_final_message: bool,
     /// Whether the tokenizer adds its own special tokens to the rendered text (default: false).
     pub add_special_tokens: bool,
+    /// Whether system messages further down move to the front if the template refuses them there
+    /// (Anthropic's API only; default: false).
+    pub merge_inline_system: bool,
+    /// Whether thinking was switched off in Anthropic's way; which `reasoning_effort` that is
+    /// depends on the template (default: false).
+    pub thinking_disabled: bool,
 }
 
 impl Default for ChatRequest {
@@ -37,17 +43,19 @@ impl Default for ChatRequest {
             add_generation_prompt: true,
             continue_final_message: false,
             add_special_tokens: false,
+            merge_inline_system: false,
+            thinking_disabled: false,
         }
     }
 }
 
-/// Why a body is no chat request. The client's mistake: status 400.
+/// Why a body is no chat request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChatError {
-    /// A required field is absent.
+    /// A required field is absent. The client's mistake: status 400.
     #[error("`{0}` is missing")]
     Missing(&'static str),
-    /// A field has the wrong JSON type.
+    /// A field has the wrong JSON type. The client's mistake: status 400.
     #[error("`{field}` must be {expected}")]
     Type {
         /// Path of the field.
@@ -55,9 +63,19 @@ pub enum ChatError {
         /// What was expected, with its article.
         expected: &'static str,
     },
-    /// The fields contradict each other or cannot be served.
+    /// The fields contradict each other. The client's mistake: status 400.
     #[error("{0}")]
     Invalid(String),
+    /// Only the engine can know this prompt (an earlier response, a built-in tool). Not a mistake:
+    /// the request goes on to the next rung of the token ladder.
+    #[error("{0} is only known to the engine")]
+    EngineOnly(&'static str),
+}
+
+impl ChatError {
+    pub(crate) fn wrong_type(field: impl Into<String>, expected: &'static str) -> Self {
+        Self::Type { field: field.into(), expected }
+    }
 }
 
 impl ChatRequest {

@@ -2,12 +2,23 @@
 
 mod anthropic;
 mod chat;
+mod conversation;
+mod encode;
+mod load;
 mod model;
 mod openai;
 mod parts;
 mod responses;
+mod segments;
+mod template;
+mod templates;
 mod tokenized;
+mod tools;
+mod values;
 
 pub use chat::{ChatError, ChatRequest};
-pub use model::{EncodeError, LoadError, ModelTokenizer};
+pub use encode::{Encode, Piece, Pipeline, TokenizerError};
+pub use load::LoadError;
+pub use model::{DEFAULT_CACHE_BYTES, EncodeError, ModelTokenizer, Options};
+pub use template::{Clock, TemplateError};
 pub use tokenized::{Media, Tokenized};

@@ -1,0 +1,365 @@
+//! What vLLM does to messages before the template sees them.
+
+use minijinja::Value;
+use serde_json::{Map, Value as Json};
+
+use crate::parts::{Part, extra_fields};
+use crate::template::ContentFormat;
+use crate::values::value;
+
+/// Stands in for media in the second rendering that finds where they are. Starts with a character
+/// that no template writes.
+pub(crate) const MEDIA_MARK: &str = "\u{1}media\u{1}";
+
+/// The mark that finds where the last message ends, as `transformers` names it.
+const CONTINUE_MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+/// Claude Code's attribution line starts so.
+pub(crate) const BILLING_HEADER: &str = "x-anthropic-billing-header";
+
+/// How to treat messages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    pub(crate) format: ContentFormat,
+    /// Whether the template knows the `developer` role; otherwise it becomes `system`.
+    pub(crate) developer: bool,
+    /// Whether system messages are put together at the front.
+    pub(crate) merge_system: bool,
+    /// Whether media are replaced by [`MEDIA_MARK`].
+    pub(crate) mark_media: bool,
+    /// Whether the last message is to be continued.
+    pub(crate) continue_final: bool,
+}
+
+/// A conversation that no template would take.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConversationError {
+    #[error("`messages[{0}]` must be an object with a `role`")]
+    Message(usize),
+    #[error("`messages[{0}].content` must be a string or a list of known parts")]
+    Content(usize),
+    #[error("`messages[{0}].tool_calls` must be functions")]
+    ToolCalls(usize),
+    #[error("there is no final message with text to continue")]
+    NothingToContinue,
+    #[error("the final message does not appear in the rendered chat")]
+    FinalMessageLost,
+}
+
+/// A message on its way to the template.
+struct Message<'a> {
+    role: &'a str,
+    content: Content<'a>,
+    /// Fields after `content`, in vLLM's order.
+    others: Vec<(&'static str, Value)>,
+}
+
+enum Content<'a> {
+    /// Borrowed where nothing had to be joined.
+    Text(std::borrow::Cow<'a, str>),
+    Parts(Vec<PartOut<'a>>),
+}
+
+enum PartOut<'a> {
+    Text(String, Option<&'a Map<String, Json>>),
+    Other(Value),
+}
+
+/// The messages as the template gets them.
+pub(crate) fn conversation(messages: &[Json], rules: Rules) -> Result<Value, ConversationError> {
+    let mut parsed = Vec::with_capacity(messages.len());
+    for (at, message) in messages.iter().enumerate() {
+        parsed.push(Message::parse(message, at, rules)?);
+    }
+    let has_developer = parsed.iter().any(|message| message.role == "developer");
+    if has_developer && !rules.developer {
+        for message in parsed.iter_mut().filter(|message| message.role == "developer") {
+            message.role = "system";
+            message.others.retain(|(name, _)| *name != "tools");
+        }
+        parsed = merge_system(parsed, "\n\n", false);
+    }
+    if rules.merge_system {
+        parsed = merge_system(parsed, "", true);
+    }
+    if rules.continue_final {
+        let last = parsed.last_mut().ok_or(ConversationError::NothingToContinue)?;
+        last.mark_end()?;
+    }
+    Ok(parsed.into_iter().map(Message::into_value).collect())
+}
+
+/// Cuts a rendered chat where its last message ends, as `transformers` does.
+pub(crate) fn cut_at_final_message(
+    mut rendered: String,
+    messages: &[Json],
+) -> Result<String, ConversationError> {
+    let mark = CONTINUE_MARK.trim_end();
+    let lost = || ConversationError::FinalMessageLost;
+    let at = rendered.rfind(mark).ok_or_else(lost)?;
+    let kept_space = rendered[at..].starts_with(CONTINUE_MARK);
+    if let Some(text) = messages.last().and_then(final_text)
+        && !rendered.contains(text.trim())
+    {
+        return Err(lost());
+    }
+    rendered.truncate(at);
+    if !kept_space {
+        rendered.truncate(rendered.trim_end().len());
+    }
+    Ok(rendered)
+}
+
+fn final_text(message: &Json) -> Option<&str> {
+    match message.get("content")? {
+        Json::String(text) => Some(text),
+        Json::Array(parts) => parts.iter().rev().find_map(|part| part.get("text")?.as_str()),
+        _ => None,
+    }
+}
+
+impl<'a> Message<'a> {
+    fn parse(message: &'a Json, at: usize, rules: Rules) -> Result<Self, ConversationError> {
+        let fields = message.as_object().ok_or(ConversationError::Message(at))?;
+        let role = fields.get("role").and_then(Json::as_str).ok_or(ConversationError::Message(at))?;
+        let mut content = Content::parse(role, fields.get("content"), rules).ok_or(ConversationError::Content(at))?;
+        let mut others = Vec::new();
+        match role {
+            "assistant" => {
+                if let Some(calls) = fields.get("tool_calls").filter(|calls| !calls.is_null())
+                    && let Some(calls) = tool_calls(calls).ok_or(ConversationError::ToolCalls(at))?
+                {
+                    others.push(("tool_calls", calls));
+                }
+                let reasoning = ["reasoning", "reasoning_content"].into_iter().filter_map(|name| fields.get(name));
+                if let Some(reasoning) = reasoning.into_iter().find(|reasoning| !reasoning.is_null()) {
+                    others.push(("reasoning", value(reasoning)));
+                    others.push(("reasoning_content", value(reasoning)));
+                }
+            }
+            "tool" => {
+                if let Some(id) = fields.get("tool_call_id") {
+                    others.push(("tool_call_id", value(id)));
+                }
+                content.join_text();
+            }
+            _ => {}
+        }
+        for name in ["name", "task"] {
+            if let Some(text) = fields.get(name).and_then(Json::as_str) {
+                others.push((name, Value::from(text)));
+            }
+        }
+        if role == "developer" {
+            others.push(("tools", fields.get("tools").map_or(Value::from(()), value)));
+        }
+        Ok(Self { role, content, others })
+    }
+
+    /// Appends the mark to the text that is to be continued.
+    fn mark_end(&mut self) -> Result<(), ConversationError> {
+        let text = match &mut self.content {
+            Content::Text(text) => text.to_mut(),
+            Content::Parts(parts) => {
+                let last = parts.iter_mut().rev().find_map(|part| match part {
+                    PartOut::Text(text, _) => Some(text),
+                    PartOut::Other(_) => None,
+                });
+                last.ok_or(ConversationError::NothingToContinue)?
+            }
+        };
+        text.push_str(CONTINUE_MARK);
+        Ok(())
+    }
+
+    fn into_value(self) -> Value {
+        let Self { role, content, others } = self;
+        let first = [("role", Value::from(role)), ("content", content.into_value())];
+        first.into_iter().chain(others).collect()
+    }
+}
+
+impl<'a> Content<'a> {
+    fn parse(role: &str, content: Option<&'a Json>, rules: Rules) -> Option<Self> {
+        let parts = match content {
+            None | Some(Json::Null) => &[][..],
+            Some(Json::String(text)) => {
+                let text = if role == "system" { without_billing(text).unwrap_or_default() } else { text };
+                return Some(match rules.format {
+                    ContentFormat::String => Self::Text(text.into()),
+                    ContentFormat::Parts => Self::Parts(vec![PartOut::Text(text.to_owned(), None)]),
+                });
+            }
+            Some(Json::Array(parts)) => parts,
+            Some(_) => return None,
+        };
+        let mut out = Vec::with_capacity(parts.len());
+        let mut media = 0;
+        for part in parts {
+            match Part::of(part)? {
+                Part::Empty => {}
+                Part::Text(text, object) => match if role == "system" { without_billing(text) } else { Some(text) } {
+                    Some(text) => out.push(PartOut::Text(text.to_owned(), object)),
+                    None => continue,
+                },
+                Part::ToolReference(name) => out.push(match rules.format {
+                    ContentFormat::String => PartOut::Text(name.to_owned(), None),
+                    ContentFormat::Parts => {
+                        PartOut::Other(Value::from_iter([("type", "tool_reference"), ("name", name)]))
+                    }
+                }),
+                Part::Media(..) if rules.mark_media && rules.format == ContentFormat::Parts => {
+                    out.push(PartOut::Text(MEDIA_MARK.to_owned(), None));
+                }
+                Part::Media(kind, object) => {
+                    media += 1;
+                    if rules.format == ContentFormat::Parts {
+                        let first = [("type".to_owned(), Value::from(kind))];
+                        let extra = extra_fields(object).map(|(name, item)| (name.clone(), value(item)));
+                        out.push(PartOut::Other(first.into_iter().chain(extra).collect()));
+                    }
+                }
+            }
+        }
+        if rules.format == ContentFormat::Parts {
+            return Some(Self::Parts(out));
+        }
+        // the engine puts its placeholders before the text of such a message
+        let marks = if rules.mark_media { media } else { 0 };
+        let marks = std::iter::repeat_n(MEDIA_MARK, marks);
+        let texts = out.iter().filter_map(|part| match part {
+            PartOut::Text(text, _) if !text.is_empty() => Some(text.as_str()),
+            _ => None,
+        });
+        Some(Self::Text(marks.chain(texts).collect::<Vec<_>>().join("\n").into()))
+    }
+
+    /// Tool answers made of text only become one string in either format.
+    fn join_text(&mut self) {
+        let Self::Parts(parts) = self else { return };
+        let texts = parts.iter().map(|part| match part {
+            PartOut::Text(text, _) => Some(text.as_str()),
+            PartOut::Other(_) => None,
+        });
+        if let Some(texts) = texts.collect::<Option<Vec<_>>>() {
+            *self = Self::Text(texts.join("\n").into());
+        }
+    }
+
+    fn into_value(self) -> Value {
+        match self {
+            Self::Text(text) => Value::from(&*text),
+            Self::Parts(parts) => parts.into_iter().map(PartOut::into_value).collect(),
+        }
+    }
+
+    /// Text for a merged system message.
+    fn text(&self) -> std::borrow::Cow<'_, str> {
+        match self {
+            Self::Text(text) => (&**text).into(),
+            Self::Parts(parts) => {
+                let texts = parts.iter().filter_map(|part| match part {
+                    PartOut::Text(text, _) => Some(text.as_str()),
+                    PartOut::Other(_) => None,
+                });
+                texts.collect::<Vec<_>>().join("\n").into()
+            }
+        }
+    }
+}
+
+impl PartOut<'_> {
+    fn into_value(self) -> Value {
+        match self {
+            Self::Other(value) => value,
+            Self::Text(text, object) => {
+                let first = [("type".to_owned(), Value::from("text")), ("text".to_owned(), Value::from(text))];
+                let extra = object.into_iter().flat_map(extra_fields);
+                first.into_iter().chain(extra.map(|(name, item)| (name.clone(), value(item)))).collect()
+            }
+        }
+    }
+}
+
+/// Claude Code's attribution line changes on every request; the engine drops it. `None`: nothing is left.
+pub(crate) fn without_billing(text: &str) -> Option<&str> {
+    if !text.starts_with(BILLING_HEADER) {
+        return Some(text);
+    }
+    text.split_once('\n').map(|(_, rest)| rest).filter(|rest| !rest.is_empty())
+}
+
+/// One system message at the front, unless the only one is there already.
+fn merge_system<'a>(messages: Vec<Message<'a>>, separator: &str, keep_empty: bool) -> Vec<Message<'a>> {
+    let is_system = |message: &Message<'_>| message.role == "system";
+    let at_front = messages.first().is_some_and(is_system);
+    let count = messages.iter().filter(|message| is_system(message)).count();
+    if count == 0 || (count == 1 && at_front) {
+        return messages;
+    }
+    let (system, others): (Vec<_>, Vec<_>) = messages.into_iter().partition(is_system);
+    let texts = system.iter().map(|message| message.content.text());
+    let text = texts.filter(|text| keep_empty || !text.is_empty()).collect::<Vec<_>>().join(separator);
+    let parts = matches!(system.first().map(|message| &message.content), Some(Content::Parts(_)));
+    let content = if parts && keep_empty {
+        Content::Parts(vec![PartOut::Text(text, None)])
+    } else {
+        Content::Text(text.into())
+    };
+    let merged = Message { role: "system", content, others: Vec::new() };
+    std::iter::once(merged).chain(others).collect()
+}
+
+/// Tool calls with their arguments parsed; `Some(None)` if the list is empty.
+fn tool_calls(calls: &Json) -> Option<Option<Value>> {
+    let calls = calls.as_array()?;
+    if calls.is_empty() {
+        return Some(None);
+    }
+    calls.iter().map(tool_call).collect::<Option<Vec<_>>>().map(|calls| Some(Value::from(calls)))
+}
+
+/// The engine's validation puts the known fields first, in this order, and extra ones behind; a
+/// template that dumps a whole call shows it.
+fn tool_call(call: &Json) -> Option<Value> {
+    let call = call.as_object()?;
+    if call.get("type").is_some_and(|kind| kind != "function") {
+        return None;
+    }
+    let function = call.get("function")?.as_object()?;
+    let arguments = match function.get("arguments") {
+        Some(parsed @ Json::Object(_)) => value(parsed),
+        Some(Json::String(text)) => match serde_json::from_str::<Json>(text) {
+            Ok(parsed @ Json::Object(_)) => value(&parsed),
+            _ => empty(),
+        },
+        _ => empty(),
+    };
+    let given = function.contains_key("arguments");
+    let mut entries = ordered(function, ["arguments", "name"], |name, item| {
+        if name == "arguments" { arguments.clone() } else { value(item) }
+    });
+    if !given {
+        entries.push((Value::from("arguments"), arguments));
+    }
+    let function: Value = entries.into_iter().collect();
+    let call = ordered(call, ["id", "function", "type"], |name, item| {
+        if name == "function" { function.clone() } else { value(item) }
+    });
+    Some(call.into_iter().collect())
+}
+
+fn empty() -> Value {
+    std::iter::empty::<(Value, Value)>().collect()
+}
+
+/// The entries of an object with `first` before everything else.
+fn ordered<const N: usize>(
+    object: &Map<String, Json>,
+    first: [&str; N],
+    each: impl Fn(&str, &Json) -> Value,
+) -> Vec<(Value, Value)> {
+    let known = first.iter().filter_map(|name| object.get_key_value(*name));
+    let others = object.iter().filter(|(name, _)| !first.contains(&name.as_str()));
+    known.chain(others).map(|(name, item)| (Value::from(name.as_str()), each(name, item))).collect()
+}
