@@ -52,7 +52,7 @@ async fn an_interrupted_demo_leaves_nothing_running() {
         &trace.to_string_lossy(),
     ];
     let mut demo = Process::start("demo", &program, args, folder.path()).unwrap();
-    let network = wait_until("the replay to begin", Duration::from_secs(60), || {
+    let network = wait_until("the replay to begin", Duration::from_mins(1), || {
         let output = demo.output();
         async move {
             let listen = output
