@@ -4,7 +4,6 @@
 //! handles, so whatever ends the demo leaves nothing running.
 
 mod options;
-mod overhead;
 mod run;
 
 use std::process::ExitCode;

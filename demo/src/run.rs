@@ -8,12 +8,13 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use lmetric_testkit::{Plug, Stage, StageOptions, Tool};
+use serde_json::Value;
 use tokio::process::Command;
 
-use crate::{
-    options::Options,
-    overhead::{self, Overhead},
-};
+use crate::options::Options;
+
+/// Requests that measure the overhead, one at a time.
+const IDLE_REQUESTS: &str = "24";
 
 /// Runs everything that `options` ask for.
 pub(crate) async fn demo(options: &Options) -> anyhow::Result<()> {
@@ -32,14 +33,21 @@ pub(crate) async fn demo(options: &Options) -> anyhow::Result<()> {
         )
     })?;
     let begun = Instant::now();
-    let overhead = idle_overhead(options).await?;
     let mut runs = Vec::new();
     for policy in &options.policies {
         runs.push(replay(options, policy).await?);
     }
-    report(options, &runs).await?;
-    say(&summary(options, overhead, begun));
-    Ok(())
+    runs.push(idle(options).await?);
+    let [page, figures] = ["report.html", "report.json"].map(|name| options.out.join(name));
+    report(&page, &figures, &runs).await?;
+    say(&format!(
+        "seed {}, {:.0} s at speed {}; {}",
+        options.seed,
+        begun.elapsed().as_secs_f64(),
+        options.speed,
+        std::path::absolute(&page).unwrap_or(page).display(),
+    ));
+    no_errors(&figures)
 }
 
 async fn stage(options: &Options, policy: &str) -> anyhow::Result<Stage> {
@@ -51,57 +59,70 @@ async fn stage(options: &Options, policy: &str) -> anyhow::Result<Stage> {
     Stage::start(wanted).await
 }
 
-async fn idle_overhead(options: &Options) -> anyhow::Result<Overhead> {
-    say("measuring what the way through Envoy and the picker adds, on an idle fleet");
-    let stage = stage(options, "lmetric").await?;
-    overhead::measure(&stage, &options.profile, options.speed).await
-}
-
 async fn replay(options: &Options, policy: &str) -> anyhow::Result<PathBuf> {
     let stage = stage(options, policy).await?;
     say(&format!(
-        "{policy}: {} engines behind http://{}; ask why with: lmetric explain --admin http://{}",
+        "{policy}: {} engines behind http://{}; why a request went where it did: lmetric explain --admin http://{}",
         options.engines,
         stage.client().to(),
         stage.picker.admin_address(),
     ));
     let out = options.out.join(format!("{policy}.json"));
-    let mut command = Command::new(Tool::Cli.path()?);
+    let mut command = replay_command(options, &stage, policy, &out)?;
     command
-        .arg("replay")
-        .arg("--trace")
-        .arg(&options.trace)
-        .args(["--url", &format!("http://{}", stage.client().to())])
-        .args(["--model", &options.profile, "--prompt", "tokens"])
         .args(["--rate-scale", &options.rate_scale.to_string()])
         .args(["--window", &format!("0:{}", options.seconds)])
         .args(["--jitter", "3s", "--jitter-seed", &options.seed.to_string()])
-        .args(["--speed", &options.speed.to_string()])
-        .args(["--label", policy])
-        .arg("--out")
-        .arg(&out);
+        // the table shows errors; a replay that stopped at them would show nothing
+        .args(["--max-errors", "1000000"]);
     run(command, "lmetric replay").await?;
     Ok(out)
 }
 
-async fn report(options: &Options, runs: &[PathBuf]) -> anyhow::Result<()> {
+async fn idle(options: &Options) -> anyhow::Result<PathBuf> {
+    let stage = stage(options, "lmetric").await?;
+    say("idle: one request at a time, against the engine model's own time to first token");
+    let out = options.out.join("idle.json");
+    let mut command = replay_command(options, &stage, "idle", &out)?;
+    command.args(["--idle", IDLE_REQUESTS, "--profile", &options.profile]);
+    run(command, "lmetric replay --idle").await?;
+    Ok(out)
+}
+
+fn replay_command(options: &Options, stage: &Stage, label: &str, out: &Path) -> anyhow::Result<Command> {
     let mut command = Command::new(Tool::Cli.path()?);
     command
-        .arg("report")
-        .arg("--table")
-        .arg("--json")
-        .arg(options.out.join("report.json"))
-        .arg(options.out.join("report.html"))
+        .args([
+            "replay",
+            "--prompt",
+            "tokens",
+            "--label",
+            label,
+            "--model",
+            &options.profile,
+        ])
+        .args(["--url", &format!("http://{}", stage.client().to())])
+        .args(["--speed", &options.speed.to_string()])
+        .arg("--trace")
+        .arg(&options.trace)
+        .arg("--out")
+        .arg(out);
+    Ok(command)
+}
+
+async fn report(page: &Path, figures: &Path, runs: &[PathBuf]) -> anyhow::Result<()> {
+    let mut command = Command::new(Tool::Cli.path()?);
+    command
+        .args(["report", "--table", "--json"])
+        .arg(figures)
+        .arg(page)
         .args(runs);
     run(command, "lmetric report").await
 }
 
 async fn run(mut command: Command, name: &str) -> anyhow::Result<()> {
-    let mut child = command
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .with_context(|| format!("cannot start {name}"))?;
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
     let status = child.wait().await?;
     if !status.success() {
         bail!("{name} failed ({status})");
@@ -109,22 +130,21 @@ async fn run(mut command: Command, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn summary(options: &Options, overhead: Overhead, begun: Instant) -> String {
-    format!(
-        "overhead on an idle fleet, model time: TTFT {:.0} ms where the model alone takes {:.0} ms ({:+.1} %)\n\
-         seed {}, {:.0} s at speed {}; page: {}",
-        overhead.measured.as_secs_f64() * 1e3,
-        overhead.model.as_secs_f64() * 1e3,
-        overhead.share() * 100.0,
-        options.seed,
-        begun.elapsed().as_secs_f64(),
-        options.speed,
-        absolute(&options.out.join("report.html")).display(),
-    )
-}
-
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+fn no_errors(figures: &Path) -> anyhow::Result<()> {
+    let figures: Value = serde_json::from_slice(&std::fs::read(figures)?)?;
+    let policies = figures["policies"]
+        .as_object()
+        .context("the report names no policies")?;
+    for (policy, figures) in policies {
+        let errors = figures["errors"]
+            .as_u64()
+            .context("the report counts no errors")?;
+        ensure!(
+            errors == 0,
+            "{errors} requests failed under {policy}; the run's file says how"
+        );
+    }
+    Ok(())
 }
 
 #[expect(clippy::print_stdout, reason = "the demo's output is for the terminal")]
