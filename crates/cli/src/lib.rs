@@ -1,1 +1,11 @@
-//! The tool a person holds: replay a trace, report, explain a decision.
+//! The tool a person holds: replay a trace, report on it, explain a decision.
+
+pub mod client;
+pub mod command;
+pub mod explain;
+pub mod replay;
+pub mod report;
+pub mod run_file;
+pub mod stats;
+pub mod trace;
+pub mod units;

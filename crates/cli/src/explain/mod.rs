@@ -1,0 +1,223 @@
+//! `lmetric explain`: why the picker chose what it chose.
+
+mod decision;
+mod sentence;
+
+pub use decision::{Candidate, Decision, Decisions};
+pub use sentence::reason;
+
+use std::{io::Write, process::ExitCode, time::Duration};
+
+use anyhow::{Context as _, bail};
+use bytes::Bytes;
+use clap::Args;
+use http_body_util::{BodyExt as _, Full, Limited};
+
+use crate::{
+    client::{BaseUrl, error_message, http_client},
+    units::{grouped, short_count},
+};
+
+/// Bytes of an answer that are read: 1,000 decisions of 64 candidates fit.
+const MOST_BYTES: usize = 64 << 20;
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Ask a running picker about one of its last 1,000 picks: every candidate's hit, Q, BS and score, who won and why.
+#[derive(Args, Clone, Debug)]
+pub struct ExplainArgs {
+    /// The picker's admin address
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9090")]
+    pub admin: BaseUrl,
+    /// Request id, as in x-request-id [default: the latest pick]
+    pub request_id: Option<String>,
+    /// Print the picker's own JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Fetches the decision and prints it to `out`.
+pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    let body = fetch(args).await?;
+    let answer: Decisions = serde_json::from_slice(&body).with_context(|| {
+        format!(
+            "{} answered something else than decisions; give the admin address of lmetric-epp with --admin",
+            args.admin
+        )
+    })?;
+    let Some(decision) = answer.decisions.first() else {
+        match &args.request_id {
+            Some(id) => bail!(
+                "no decision for request {id:?} at {}; the picker keeps its last 1,000, so ask sooner, or leave the id out for the latest",
+                args.admin
+            ),
+            None => bail!(
+                "the picker at {} has made no decision yet; send a request through the gateway first",
+                args.admin
+            ),
+        }
+    };
+    if args.json {
+        out.write_all(&body)?;
+        if !body.ends_with(b"\n") {
+            writeln!(out)?;
+        }
+    } else {
+        print(decision, out)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn fetch(args: &ExplainArgs) -> anyhow::Result<Bytes> {
+    let query = match &args.request_id {
+        Some(id) => format!("id={}&n=1", encoded(id)),
+        None => "n=1".to_owned(),
+    };
+    let uri = args.admin.join(&format!("/debug/decisions?{query}"))?;
+    let asking = async {
+        let mut request = http::Request::new(Full::new(Bytes::new()));
+        *request.uri_mut() = uri;
+        let answer = http_client().request(request).await?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), MOST_BYTES)
+            .collect()
+            .await
+            .map_err(anyhow::Error::from_boxed)?;
+        anyhow::Ok((status, body.to_bytes()))
+    };
+    let (status, body) = tokio::time::timeout(TIMEOUT, asking)
+        .await
+        .map_err(anyhow::Error::from)
+        .and_then(|answer| answer)
+        .with_context(|| {
+            format!(
+                "no answer from {}; is lmetric-epp running there, and is --admin its admin port?",
+                args.admin
+            )
+        })?;
+    // A picker that says 404 for an unknown id says the same as one that sends an empty list.
+    if status == http::StatusCode::NOT_FOUND && args.request_id.is_some() && body.starts_with(b"{") {
+        return Ok(Bytes::from_static(b"{\"decisions\":[]}"));
+    }
+    if !status.is_success() {
+        bail!(
+            "{} answered {status}: {}; give the admin address of lmetric-epp with --admin",
+            args.admin,
+            error_message(&body)
+        );
+    }
+    Ok(body)
+}
+
+/// Percent-encoding of a query value (RFC 3986: everything but unreserved characters).
+fn encoded(text: &str) -> String {
+    let unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes()
+        .map(|byte| {
+            if unreserved(byte) {
+                char::from(byte).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
+        })
+        .collect()
+}
+
+fn print(decision: &Decision, out: &mut impl Write) -> std::io::Result<()> {
+    let weight = if decision.weight > 1 {
+        format!(", {} engine requests", decision.weight)
+    } else {
+        String::new()
+    };
+    writeln!(
+        out,
+        "request {} · model {} · policy {} · {} prompt tokens{weight}\n",
+        decision.request_id,
+        decision.model,
+        decision.policy,
+        grouped(decision.tokens)
+    )?;
+    let width = decision
+        .candidates
+        .iter()
+        .map(|(address, _)| address.len())
+        .max()
+        .unwrap_or(0)
+        .max(9);
+    writeln!(
+        out,
+        "  {:width$}  {:>9} {:>5} {:>9} {:>5} {:>9} {:>10}",
+        "candidate", "hit", "", "Q", "BS", "P-token", "score"
+    )?;
+    let mut marked = false;
+    for (address, candidate) in &decision.candidates {
+        let wins = !marked && *address == decision.winner;
+        marked |= wins;
+        let share = 100.0 * candidate.hit as f64 / decision.tokens.max(1) as f64;
+        let score = candidate.score.map_or_else(|| "∞".to_owned(), short_count);
+        let note = match (wins, candidate.filtered) {
+            (true, _) => "  ← won",
+            (false, true) => "  filtered (hotspot)",
+            (false, false) => "",
+        };
+        writeln!(
+            out,
+            "{} {address:width$}  {:>9} {share:>3.0} % {:>9} {:>5} {:>9} {score:>10}{note}",
+            if wins { "▸" } else { " " },
+            grouped(candidate.hit),
+            grouped(candidate.q),
+            candidate.bs,
+            grouped(decision.p_tokens(candidate)),
+        )?;
+    }
+    let unseen = decision
+        .candidate_count
+        .saturating_sub(decision.candidates.len() as u64);
+    if unseen > 0 {
+        writeln!(out, "  … and {unseen} more with higher scores")?;
+    }
+    let rank = decision
+        .rank
+        .map(|rank| format!(" rank {rank}"))
+        .unwrap_or_default();
+    writeln!(out, "\n{}{rank} {}.", decision.winner, reason(decision))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decision_prints_every_candidate_and_the_reason() {
+        let body = r#"{"decisions":[{"request_id":"lmetric-7","model":"qwen2-7b","at":12,"policy":"lmetric","tokens":4000,"weight":1,
+            "winner":"127.0.1.2:8000","rank":1,"ties":1,"candidate_count":70,"filtered_class":null,"candidates":[
+            ["127.0.1.2:8000",{"slot":1,"hit":800,"q":0,"bs":3,"score":12800.0,"filtered":false}],
+            ["127.0.1.10:8000",{"slot":2,"hit":3200,"q":21000,"bs":9,"score":null,"filtered":true}]]}]}"#;
+        let decisions: Decisions = serde_json::from_str(body).unwrap();
+        let mut out = Vec::new();
+        print(&decisions.decisions[0], &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "request lmetric-7 · model qwen2-7b · policy lmetric · 4,000 prompt tokens"
+        );
+        assert_eq!(
+            lines[3],
+            "▸ 127.0.1.2:8000         800  20 %         0     3     3,200      12.8k  ← won"
+        );
+        assert_eq!(
+            lines[4],
+            "  127.0.1.10:8000      3,200  80 %    21,000     9    21,800          ∞  filtered (hotspot)"
+        );
+        assert_eq!(lines[5], "  … and 68 more with higher scores");
+        assert!(
+            lines[7].starts_with("127.0.1.2:8000 rank 1 won because its product 3.2k × 4 = 12.8k"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn ids_are_encoded() {
+        assert_eq!(encoded("a-1 &é"), "a-1%20%26%C3%A9");
+    }
+}

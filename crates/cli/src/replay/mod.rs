@@ -1,0 +1,316 @@
+//! `lmetric replay`: a trace against a live endpoint, open loop.
+
+mod args;
+mod idle;
+mod open_loop;
+mod pace;
+mod progress;
+mod prompt;
+mod tally;
+
+pub use args::ReplayArgs;
+pub use prompt::{PromptKind, PromptMaker};
+
+use std::{
+    process::ExitCode,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant, SystemTime},
+};
+
+use anyhow::{Context as _, bail};
+use http::HeaderMap;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    idle::IdleEngine,
+    open_loop::{Finished, Gauges, OpenLoop, Target},
+    progress::{Moment, Progress},
+    tally::Tally,
+};
+use crate::{
+    client::http_client,
+    run_file::{RunFile, RunInfo, SCHEMA},
+    stats::rounded,
+    trace::{Arrival, Pacing, Trace, schedule},
+    units::{grouped, time_ms},
+};
+
+/// Lateness (real time, p99) from which the figures say more about this machine than about the fleet.
+const LATE_MS: f64 = 50.0;
+
+/// Exit status of an interrupted replay, as a shell gives it for Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+/// Runs a replay to its end, or until `stop` is cancelled, and writes its file.
+pub async fn run(args: ReplayArgs, stop: CancellationToken) -> anyhow::Result<ExitCode> {
+    let trace = Arc::new(Trace::open(&args.trace, args.format, args.block_size)?);
+    let pacing = Pacing {
+        window: args.window,
+        rate_scale: args.rate_scale,
+        jitter: args.jitter,
+        seed: args.jitter_seed,
+        speed: args.speed,
+    };
+    let mut arrivals = schedule(&trace.requests, pacing);
+    let engine = match args.idle {
+        None => None,
+        Some(most) => {
+            arrivals.truncate(most);
+            Some(IdleEngine::new(&args.profile, args.max_num_batched_tokens)?)
+        }
+    };
+    if arrivals.is_empty() {
+        let last = trace
+            .requests
+            .iter()
+            .map(|request| request.at)
+            .fold(0.0, f64::max);
+        bail!(
+            "{}: no request between {} s and {} s; the trace ends at {last:.0} s, choose another --window",
+            args.trace.display(),
+            args.window.start,
+            args.window.end
+        );
+    }
+    let target = Arc::new(target(&args)?);
+    let maker = PromptMaker::new(
+        args.prompt,
+        args.model.clone(),
+        &args.salt,
+        trace.block_size,
+        args.vocab,
+        !args.respect_eos,
+    );
+    raise_open_files(args.max_in_flight as u64);
+
+    let planned = arrivals.len() as u64;
+    let (started, began) = (SystemTime::now(), Instant::now());
+    let gauges = Arc::new(Gauges::default());
+    let mut watch = Watch {
+        tally: Tally::new(args.speed),
+        progress: Progress::new(&args.label, planned),
+        gauges: gauges.clone(),
+    };
+    if engine.is_some() {
+        watch
+            .one_at_a_time(&trace, &arrivals, &maker, &target, &stop)
+            .await;
+    } else {
+        let open_loop = OpenLoop {
+            trace: trace.clone(),
+            arrivals,
+            maker,
+            target,
+            look_ahead: args.look_ahead,
+            max_in_flight: args.max_in_flight,
+        };
+        watch.open_loop(open_loop, &stop).await?;
+    }
+    let Watch {
+        tally,
+        progress,
+        gauges,
+    } = watch;
+    progress.close();
+
+    let done = tally.done();
+    let interrupted = done < planned;
+    let (mut summary, records) = tally.finish(gauges.peak.load(Ordering::Relaxed));
+    if let Some(engine) = engine.filter(|_| !interrupted) {
+        summary.idle = Some(engine.compare(&records.rows)?);
+    }
+    let run = RunInfo {
+        label: args.label.clone(),
+        trace: args
+            .trace
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
+        trace_hash: format!("{:016x}", trace.hash),
+        format: trace.format.to_string(),
+        block_size: trace.block_size,
+        window_start_s: args.window.start,
+        window_end_s: args.window.end.is_finite().then_some(args.window.end),
+        rate_scale: args.rate_scale,
+        jitter_s: args.jitter.as_secs_f64(),
+        jitter_seed: args.jitter_seed,
+        speed: args.speed,
+        prompt: match args.prompt {
+            PromptKind::Tokens => "tokens",
+            PromptKind::Text => "text",
+        }
+        .to_owned(),
+        salt: args.salt.clone(),
+        url: args.url.to_string(),
+        model: args.model.clone(),
+        started_unix_s: started
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs()),
+        wall_s: rounded(began.elapsed().as_secs_f64()),
+        planned,
+        unfinished: planned - done,
+        interrupted,
+        tool: concat!("lmetric ", env!("CARGO_PKG_VERSION")).to_owned(),
+    };
+    let file = RunFile {
+        schema: SCHEMA.to_owned(),
+        run,
+        summary,
+        records,
+    };
+    file.write(&args.out)?;
+    conclude(&file);
+    Ok(match (interrupted, file.summary.errors > args.max_errors) {
+        (true, _) => ExitCode::from(INTERRUPTED),
+        (false, true) => ExitCode::from(1),
+        (false, false) => ExitCode::SUCCESS,
+    })
+}
+
+fn target(args: &ReplayArgs) -> anyhow::Result<Target> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &args.header {
+        headers.append(name.clone(), value.clone());
+    }
+    let label: String = args
+        .label
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '.' {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    Ok(Target {
+        client: http_client(),
+        uri: args.url.join(args.prompt.path())?,
+        headers,
+        id_prefix: format!("{label}-"),
+        timeout: args.timeout,
+    })
+}
+
+/// Each request in flight is an open socket: ask for as many as the system lets us have.
+fn raise_open_files(most: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(most + 64, |maximum| maximum.min(most + 64));
+    if limit.current.is_some_and(|current| current < wanted) {
+        // Without it, requests that find no socket are counted as connect errors that say so.
+        let _ = setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: Some(wanted),
+                maximum: limit.maximum,
+            },
+        );
+    }
+}
+
+struct Watch {
+    tally: Tally,
+    progress: Progress,
+    gauges: Arc<Gauges>,
+}
+
+impl Watch {
+    async fn open_loop(&mut self, open_loop: OpenLoop, stop: &CancellationToken) -> anyhow::Result<()> {
+        let mut finished = open_loop
+            .start(Handle::current(), self.gauges.clone(), stop.clone())
+            .context("cannot start the sending threads; free some memory or processes")?;
+        let mut tick = tokio::time::interval(progress::TICK);
+        loop {
+            tokio::select! {
+                end = finished.recv() => match end {
+                    Some(end) => self.take(end),
+                    None => return Ok(()),
+                },
+                _ = tick.tick() => self.show(),
+            }
+        }
+    }
+
+    async fn one_at_a_time(
+        &mut self,
+        trace: &Trace,
+        arrivals: &[Arrival],
+        maker: &PromptMaker,
+        target: &Target,
+        stop: &CancellationToken,
+    ) {
+        self.gauges.peak.store(1, Ordering::Relaxed);
+        idle::one_at_a_time(trace, arrivals, maker, target, stop, |end| {
+            self.gauges.sent.fetch_add(1, Ordering::Relaxed);
+            self.take(end);
+            self.show();
+        })
+        .await;
+    }
+
+    fn take(&mut self, finished: Finished) {
+        if let Some(first_of_its_kind) = self.tally.take(finished) {
+            self.progress.say(&first_of_its_kind);
+        }
+    }
+
+    fn show(&mut self) {
+        self.progress.show(Moment {
+            sent: self.gauges.sent.load(Ordering::Relaxed),
+            in_flight: self.gauges.in_flight.load(Ordering::Relaxed),
+            done: self.tally.done(),
+            errors: self.tally.errors(),
+            mean_ttft_ms: self.tally.mean_ttft_ms(),
+        });
+    }
+}
+
+fn conclude(file: &RunFile) {
+    let RunFile {
+        schema: _,
+        run,
+        summary,
+        records: _,
+    } = file;
+    let took = Duration::from_secs_f64(run.wall_s.max(0.0)).as_secs();
+    eprintln!(
+        "{}: {} requests in {took} s, {} errors; TTFT mean {} p99 {}, TPOT mean {}, {:.1} % of {} prompt tokens cached",
+        run.label,
+        grouped(summary.requests),
+        summary.errors,
+        time_ms(summary.ttft_ms.mean),
+        time_ms(summary.ttft_ms.p99),
+        time_ms(summary.tpot_ms.mean),
+        summary.hit_ratio * 100.0,
+        grouped(summary.prompt_tokens),
+    );
+    for (kind, count) in &summary.errors_by_kind {
+        let example = summary.error_examples.get(kind).map_or("", String::as_str);
+        eprintln!("{}: {count} × {kind}: {example}", run.label);
+    }
+    if run.interrupted {
+        eprintln!(
+            "{}: interrupted; {} requests had not ended",
+            run.label, run.unfinished
+        );
+    }
+    if summary.late_ms.p99 / run.speed > LATE_MS {
+        eprintln!(
+            "{}: this machine sent late (p99 {} in real time): use more --threads, a smaller --rate-scale or --speed",
+            run.label,
+            time_ms(summary.late_ms.p99 / run.speed)
+        );
+    }
+    if let Some(idle) = summary.idle {
+        eprintln!(
+            "{}: idle TTFT {} in model time, {} by the model: overhead {:+.1} %",
+            run.label,
+            time_ms(idle.measured_ttft_ms),
+            time_ms(idle.model_ttft_ms),
+            idle.overhead * 100.0
+        );
+    }
+}

@@ -1,0 +1,420 @@
+//! Reading the two published layouts, Mooncake's and Qwen-Bailian's, line by line with errors a person can act on.
+
+use std::{
+    fmt,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::TraceRequest;
+
+/// Longest line that is read: 2 M block ids of 8 digits.
+const LINE_BYTES: usize = 16 << 20;
+/// Longest prompt or answer that is taken seriously.
+const MOST_TOKENS: u64 = 16 << 20;
+
+/// Which layout a trace has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum TraceFormat {
+    /// kvcache-ai/Mooncake, FAST'25 release: timestamps in ms, blocks of 512 tokens.
+    Mooncake,
+    /// alibaba-edu/qwen-bailian-usagetraces-anon: timestamps in s, `chat_id`, blocks of 16 tokens.
+    Bailian,
+}
+
+impl TraceFormat {
+    fn of(first: &Map<String, Value>) -> Self {
+        if first.contains_key("chat_id") {
+            Self::Bailian
+        } else {
+            Self::Mooncake
+        }
+    }
+
+    /// Tokens per block where the user names no other.
+    pub const fn block_size(self) -> u32 {
+        match self {
+            Self::Mooncake => 512,
+            Self::Bailian => 16,
+        }
+    }
+
+    const fn per_second(self) -> f64 {
+        match self {
+            Self::Mooncake => 1_000.0,
+            Self::Bailian => 1.0,
+        }
+    }
+}
+
+impl fmt::Display for TraceFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mooncake => "mooncake",
+            Self::Bailian => "bailian",
+        })
+    }
+}
+
+/// Why a trace cannot be used. One line: file, line, field and the remedy.
+#[derive(Debug, Error)]
+pub enum TraceError {
+    /// The file cannot be read.
+    #[error("{path}: {source}; give the path of a trace in JSON lines with --trace")]
+    Read {
+        /// File.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A line is no JSON object.
+    #[error(
+        "{path}:{line}: not a JSON object ({problem}); each line must be one request, like {{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 20, \"hash_ids\": [0, 1]}}"
+    )]
+    Json {
+        /// File.
+        path: PathBuf,
+        /// Line, from 1.
+        line: u32,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A field is missing or has a bad value.
+    #[error("{path}:{line}: field {field:?}: {problem}; {remedy}")]
+    Field {
+        /// File.
+        path: PathBuf,
+        /// Line, from 1.
+        line: u32,
+        /// Field.
+        field: &'static str,
+        /// What is wrong.
+        problem: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// Nothing in it.
+    #[error("{path}: no request in it; give a trace in JSON lines with --trace")]
+    Empty {
+        /// File.
+        path: PathBuf,
+    },
+}
+
+/// A trace in memory.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// Layout.
+    pub format: TraceFormat,
+    /// Tokens per block of `hash_ids`.
+    pub block_size: u32,
+    /// Requests in the file's order.
+    pub requests: Vec<TraceRequest>,
+    /// xxh3 of the file's bytes, so that two runs can be known to have replayed the same.
+    pub hash: u64,
+}
+
+impl Trace {
+    /// Reads a file. The layout is told by its first line (`chat_id` is Bailian's) unless given. O(bytes).
+    pub fn open(
+        path: &Path,
+        format: Option<TraceFormat>,
+        block_size: Option<u32>,
+    ) -> Result<Self, TraceError> {
+        let file = std::fs::File::open(path).map_err(|source| TraceError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::read(path, BufReader::new(file), format, block_size)
+    }
+
+    /// Reads lines from anywhere; `path` is for errors.
+    pub fn read(
+        path: &Path,
+        mut lines: impl BufRead,
+        format: Option<TraceFormat>,
+        block_size: Option<u32>,
+    ) -> Result<Self, TraceError> {
+        let mut hasher = Xxh3Default::new();
+        let mut requests = Vec::new();
+        let mut layout = format.map(|format| (format, block_size.unwrap_or(format.block_size())));
+        let mut bytes = Vec::new();
+        for line in 1u32.. {
+            bytes.clear();
+            let mut limited = (&mut lines).take(LINE_BYTES as u64 + 1);
+            let read = limited
+                .read_until(b'\n', &mut bytes)
+                .map_err(|source| TraceError::Read {
+                    path: path.to_owned(),
+                    source,
+                })?;
+            if read == 0 {
+                break;
+            }
+            let json = |problem: String| TraceError::Json {
+                path: path.to_owned(),
+                line,
+                problem,
+            };
+            if read > LINE_BYTES {
+                return Err(json(format!("longer than {} MiB", LINE_BYTES >> 20)));
+            }
+            hasher.update(&bytes);
+            if bytes.trim_ascii().is_empty() {
+                continue;
+            }
+            let object: Map<String, Value> =
+                serde_json::from_slice(&bytes).map_err(|error| json(error.to_string()))?;
+            let (format, block_size) = *layout.get_or_insert_with(|| {
+                let format = TraceFormat::of(&object);
+                (format, block_size.unwrap_or(format.block_size()))
+            });
+            requests.push(
+                Line {
+                    path,
+                    number: line,
+                    object,
+                }
+                .request(format, block_size)?,
+            );
+        }
+        let Some((format, block_size)) = layout.filter(|_| !requests.is_empty()) else {
+            return Err(TraceError::Empty {
+                path: path.to_owned(),
+            });
+        };
+        Ok(Self {
+            format,
+            block_size,
+            requests,
+            hash: hasher.digest(),
+        })
+    }
+}
+
+struct Line<'a> {
+    path: &'a Path,
+    number: u32,
+    object: Map<String, Value>,
+}
+
+impl Line<'_> {
+    fn request(&self, format: TraceFormat, block_size: u32) -> Result<TraceRequest, TraceError> {
+        let at = self.number("timestamp")? / format.per_second();
+        let input_tokens = self.tokens("input_length", 1)?;
+        let output_tokens = self.tokens("output_length", 0)?;
+        let blocks = self.blocks()?;
+        let (full, all) = (input_tokens / block_size, input_tokens.div_ceil(block_size));
+        if !(full as usize..=all as usize).contains(&blocks.len()) {
+            return Err(self.bad(
+                "hash_ids",
+                format!(
+                    "{} ids of {block_size} tokens do not cover input_length {input_tokens} ({all} would)",
+                    blocks.len()
+                ),
+                match blocks.len() {
+                    0 => "give the ids".to_owned(),
+                    n => format!(
+                        "correct the line, or give the trace's own block size with --block-size (about {} here)",
+                        input_tokens.div_ceil(n as u32)
+                    ),
+                },
+            ));
+        }
+        Ok(TraceRequest {
+            line: self.number,
+            at,
+            input_tokens,
+            output_tokens,
+            blocks,
+        })
+    }
+
+    fn field(&self, field: &'static str) -> Result<&Value, TraceError> {
+        self.object.get(field).ok_or_else(|| {
+            self.bad(
+                field,
+                "missing".to_owned(),
+                "add it, or replay a trace in Mooncake's or Qwen-Bailian's layout".to_owned(),
+            )
+        })
+    }
+
+    fn number(&self, field: &'static str) -> Result<f64, TraceError> {
+        let value = self.field(field)?;
+        value
+            .as_f64()
+            .filter(|n| n.is_finite() && *n >= 0.0)
+            .ok_or_else(|| {
+                self.bad(
+                    field,
+                    format!("{} is not a time", shown(value)),
+                    "give a number of at least 0".to_owned(),
+                )
+            })
+    }
+
+    fn tokens(&self, field: &'static str, least: u64) -> Result<u32, TraceError> {
+        let value = self.field(field)?;
+        match value.as_u64() {
+            Some(count) if (least..=MOST_TOKENS).contains(&count) => Ok(count as u32),
+            _ => Err(self.bad(
+                field,
+                format!("{} is not a token count", shown(value)),
+                format!("give a whole number from {least} to {MOST_TOKENS}"),
+            )),
+        }
+    }
+
+    fn blocks(&self) -> Result<Vec<u64>, TraceError> {
+        let value = self.field("hash_ids")?;
+        let remedy = || "give a list of whole numbers, one for each block".to_owned();
+        let list = value
+            .as_array()
+            .ok_or_else(|| self.bad("hash_ids", format!("{} is not a list", shown(value)), remedy()))?;
+        list.iter()
+            .map(|id| {
+                id.as_u64()
+                    .or_else(|| id.as_i64().map(|id| id as u64))
+                    .ok_or_else(|| self.bad("hash_ids", format!("{} is not a block id", shown(id)), remedy()))
+            })
+            .collect()
+    }
+
+    fn bad(&self, field: &'static str, problem: String, remedy: String) -> TraceError {
+        TraceError::Field {
+            path: self.path.to_owned(),
+            line: self.number,
+            field,
+            problem,
+            remedy,
+        }
+    }
+}
+
+/// A JSON value, cut so that the error stays one short line.
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(40) {
+        Some((cut, _)) => format!("{}…", &text[..cut]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Trace, TraceError> {
+        Trace::read(Path::new("t.jsonl"), text.as_bytes(), None, None)
+    }
+
+    const GOOD: &str = r#"{"timestamp": 3000, "input_length": 600, "output_length": 20, "hash_ids": [0, 7]}"#;
+
+    #[test]
+    fn mooncake_counts_milliseconds_and_blocks_of_512() {
+        let trace = read(&format!("{GOOD}\n\n{GOOD}")).unwrap();
+        assert_eq!((trace.format, trace.block_size), (TraceFormat::Mooncake, 512));
+        let [first, second] = &trace.requests[..] else {
+            panic!("two requests")
+        };
+        assert_eq!(
+            (first.at, first.input_tokens, first.output_tokens),
+            (3.0, 600, 20)
+        );
+        assert_eq!(first.blocks, [0, 7]);
+        assert_eq!((first.line, second.line), (1, 3));
+    }
+
+    #[test]
+    fn bailian_counts_seconds_and_blocks_of_16() {
+        let ids: Vec<String> = (0..33).map(|id| id.to_string()).collect();
+        let line = format!(
+            r#"{{"chat_id": 159, "parent_chat_id": -1, "timestamp": 61.114, "input_length": 521, "output_length": 132, "type": "text", "turn": 2, "hash_ids": [{}]}}"#,
+            ids.join(",")
+        );
+        let trace = read(&line).unwrap();
+        assert_eq!((trace.format, trace.block_size), (TraceFormat::Bailian, 16));
+        assert_eq!(
+            (trace.requests[0].at, trace.requests[0].blocks.len()),
+            (61.114, 33)
+        );
+    }
+
+    #[test]
+    fn a_tail_shorter_than_a_block_may_have_no_id() {
+        assert_eq!(
+            read(&GOOD.replace("[0, 7]", "[0]")).unwrap().requests[0].blocks,
+            [0]
+        );
+    }
+
+    #[test]
+    fn a_bad_line_is_named_with_its_field_and_the_remedy() {
+        let cases = [
+            (
+                GOOD.replace("600", "\"x\""),
+                "t.jsonl:2: field \"input_length\": \"x\" is not a token count; give a whole number",
+            ),
+            (
+                GOOD.replace("600", "0"),
+                "field \"input_length\": 0 is not a token count",
+            ),
+            (
+                GOOD.replace("3000", "-1"),
+                "field \"timestamp\": -1 is not a time; give a number of at least 0",
+            ),
+            (
+                GOOD.replace("output_length", "outputs"),
+                "field \"output_length\": missing; add it",
+            ),
+            (
+                GOOD.replace("[0, 7]", "[0, 7, 9, 11]"),
+                "field \"hash_ids\": 4 ids of 512 tokens do not cover input_length 600 (2 would); correct the line, or give the trace's own block size with --block-size (about 150 here)",
+            ),
+            (
+                GOOD.replace("[0, 7]", "[0, \"a\"]"),
+                "field \"hash_ids\": \"a\" is not a block id",
+            ),
+            (GOOD.replace("[0, 7]", "7"), "field \"hash_ids\": 7 is not a list"),
+            ("[1]".to_owned(), "t.jsonl:2: not a JSON object"),
+            ("{\"timestamp\": ".to_owned(), "t.jsonl:2: not a JSON object"),
+        ];
+        for (bad, expected) in cases {
+            let error = read(&format!("{GOOD}\n{bad}\n")).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}\nlacks\n{expected}");
+            assert!(
+                error.starts_with("t.jsonl:2: ") && !error.contains('\n'),
+                "{error}"
+            );
+        }
+        assert!(read("\n").unwrap_err().to_string().contains("no request in it"));
+        let missing = Trace::open(Path::new("/nowhere.jsonl"), None, None)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            missing.contains("/nowhere.jsonl") && missing.contains("--trace"),
+            "{missing}"
+        );
+    }
+
+    #[test]
+    fn another_block_size_is_accepted_when_given() {
+        let line = GOOD.replace("[0, 7]", "[0, 7, 9, 11]");
+        let trace = Trace::read(Path::new("t"), line.as_bytes(), None, Some(150)).unwrap();
+        assert_eq!(trace.block_size, 150);
+    }
+
+    #[test]
+    fn the_hash_follows_the_bytes() {
+        assert_eq!(read(GOOD).unwrap().hash, read(GOOD).unwrap().hash);
+        assert_ne!(
+            read(GOOD).unwrap().hash,
+            read(&GOOD.replace('7', "8")).unwrap().hash
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! Durations, windows and counts as a person writes and reads them.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// A flag's value that cannot be read.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum UnitError {
+    /// Not a duration.
+    #[error("{0:?} is not a duration; write it like 3s, 250ms or 10m")]
+    Duration(String),
+    /// Not a window.
+    #[error("{0:?} is not a window; write it in seconds of the trace as START:END, like 0:600 or 600:")]
+    Window(String),
+    /// Not a positive number.
+    #[error("{0:?} is not a number above 0")]
+    Positive(String),
+}
+
+/// Reads `3s`, `250ms`, `1.5m`, `2h`, `0`.
+pub fn duration(text: &str) -> Result<Duration, UnitError> {
+    let bad = || UnitError::Duration(text.to_owned());
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: f64 = number.trim().parse().map_err(|_| bad())?;
+    let scale = match unit {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3_600.0,
+        "" if number == 0.0 => 0.0,
+        _ => return Err(bad()),
+    };
+    Duration::try_from_secs_f64(number * scale).map_err(|_| bad())
+}
+
+/// Reads a number above 0, such as a rate or a speed.
+pub fn positive(text: &str) -> Result<f64, UnitError> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
+        _ => Err(UnitError::Positive(text.to_owned())),
+    }
+}
+
+/// Seconds of a trace, half open: `start ≤ t < end`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Window {
+    /// First second.
+    pub start: f64,
+    /// First second after it; infinite when open.
+    pub end: f64,
+}
+
+impl Window {
+    /// The whole trace.
+    pub const ALL: Self = Self {
+        start: 0.0,
+        end: f64::INFINITY,
+    };
+
+    /// Whether a moment (seconds) lies inside.
+    pub fn contains(self, seconds: f64) -> bool {
+        self.start <= seconds && seconds < self.end
+    }
+}
+
+impl std::str::FromStr for Window {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let bad = || UnitError::Window(text.to_owned());
+        let (start, end) = text.split_once(':').ok_or_else(bad)?;
+        let side = |side: &str, open: f64| match side {
+            "" => Ok(open),
+            side => side
+                .parse::<f64>()
+                .ok()
+                .filter(|s| s.is_finite() && *s >= 0.0)
+                .ok_or_else(bad),
+        };
+        let window = Self {
+            start: side(start, 0.0)?,
+            end: side(end, f64::INFINITY)?,
+        };
+        if window.start < window.end {
+            Ok(window)
+        } else {
+            Err(bad())
+        }
+    }
+}
+
+/// A count in at most four characters or so: `940`, `3.2k`, `12.9k`, `140k`, `2.1M`.
+pub fn short_count(count: f64) -> String {
+    const STEPS: [(f64, &str); 4] = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let size = count.abs();
+    for (at, suffix) in STEPS {
+        if size >= at * 0.9995 {
+            let scaled = count / at;
+            return if scaled.abs() < 99.95 {
+                format!("{scaled:.1}{suffix}")
+            } else {
+                format!("{scaled:.0}{suffix}")
+            };
+        }
+    }
+    if size == size.trunc() || size >= 99.5 {
+        format!("{count:.0}")
+    } else {
+        format!("{count:.1}")
+    }
+}
+
+/// A whole number with thousands separated: `24,486,514`.
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Milliseconds for a person: `8.42 ms`, `164 ms`, `1.64 s`, `20.7 s`.
+pub fn time_ms(ms: f64) -> String {
+    match ms {
+        ms if ms < 9.995 => format!("{ms:.2} ms"),
+        ms if ms < 99.95 => format!("{ms:.1} ms"),
+        ms if ms < 999.5 => format!("{ms:.0} ms"),
+        ms if ms < 9_995.0 => format!("{:.2} s", ms / 1e3),
+        ms if ms < 99_950.0 => format!("{:.1} s", ms / 1e3),
+        ms => format!("{:.0} s", ms / 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_unit() {
+        assert_eq!(duration("3s"), Ok(Duration::from_secs(3)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("0"), Ok(Duration::ZERO));
+        for bad in ["3", "", "s", "-1s", "3 parsecs", "nan", "1e400s"] {
+            assert_eq!(duration(bad), Err(UnitError::Duration(bad.to_owned())), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_window_is_half_open_and_may_lack_a_side() {
+        let window: Window = "0:600".parse().unwrap();
+        assert!(window.contains(0.0) && window.contains(599.9) && !window.contains(600.0));
+        assert!("600:".parse::<Window>().unwrap().contains(1e9));
+        assert_eq!(":".parse(), Ok(Window::ALL));
+        for bad in ["600", "5:5", "9:3", "a:b", "-1:5"] {
+            assert!(bad.parse::<Window>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn figures_stay_short() {
+        let cases = [
+            (0.0, "0"),
+            (940.0, "940"),
+            (3_211.0, "3.2k"),
+            (12_880.0, "12.9k"),
+            (139_900.0, "140k"),
+            (2.13e6, "2.1M"),
+        ];
+        for (count, text) in cases {
+            assert_eq!(short_count(count), text);
+        }
+        assert_eq!(short_count(999.6), "1.0k");
+        assert_eq!(short_count(2.25), "2.2");
+        assert_eq!(grouped(24_486_514), "24,486,514");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(time_ms(8.421), "8.42 ms");
+        assert_eq!(time_ms(164.2), "164 ms");
+        assert_eq!(time_ms(1_635.0), "1.64 s");
+        assert_eq!(time_ms(20_700.0), "20.7 s");
+    }
+}
