@@ -3,8 +3,31 @@
 //! Sync; no I/O; the clock ([`Time`]) and the random numbers are passed in, so the simulator and the
 //! picker run the same code.
 //!
-//! INTERFACE SKELETON: the owner of `scheduler` fills it in and splits it into modules.
+//! A request's way: [`Scheduler::pick`] → [`Scheduler::first_output`], [`Scheduler::served_by`], … → [`Scheduler::release`].
+//! An event's way: the index is written, then [`Scheduler::stored`]. Inside: `endpoint` (who there is and how it fares),
+//! `ledger` (what is open, Q and BS), `policy` (one file each), `hotspot`, and `pick`, which brings them together.
 
-mod api;
+mod checks;
+mod config;
+mod decisions;
+mod endpoint;
+mod hotspot;
+mod ledger;
+mod pick;
+mod policy;
+mod request;
+mod scheduler;
+mod state;
+mod sync;
+mod time;
 
-pub use api::*;
+pub use checks::{HitCheck, TokenCheck};
+pub use config::{HotspotAction, PolicyKind, SchedulerConfig, UnknownPolicy};
+pub use decisions::{CandidateView, Decision};
+pub use endpoint::{EndpointId, EndpointSpec, EndpointView, ScrapeSample};
+pub use hotspot::HotspotNote;
+pub use ledger::ReservationId;
+pub use request::{NoEndpoint, Outcome, Pick, PickRequest, Prompt, SpaceSpec, Subset};
+pub use scheduler::Scheduler;
+pub use state::Counters;
+pub use time::Time;

@@ -1,0 +1,319 @@
+//! The last decisions, for `/debug/decisions` and `lmetric explain`.
+//!
+//! A ring whose entries keep their memory: recording a pick copies numbers and allocates nothing once the ring is full.
+//! 1,000 decisions of 65 candidates each are less than 8 MiB.
+
+use std::{cmp::Ordering, collections::VecDeque, net::SocketAddr};
+
+use crate::{PolicyKind, Time};
+
+/// Candidates kept of one decision, besides the winner.
+const BEST: usize = 64;
+/// Bytes kept of a request id or a model name.
+const TEXT: usize = 256;
+
+/// One candidate as it was seen at a pick.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct CandidateView {
+    /// Slot.
+    pub slot: u16,
+    /// Hit tokens over all prompts.
+    pub hit: u32,
+    /// Q before this request.
+    pub q: u32,
+    /// BS before this request, foreign load included.
+    pub bs: u32,
+    /// The policy's score; smaller is better.
+    pub score: f64,
+    /// Removed by the hotspot filter.
+    pub filtered: bool,
+}
+
+/// A finished pick, for `/debug/decisions`.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Decision {
+    /// Request id.
+    pub request_id: String,
+    /// Model.
+    pub model: String,
+    /// When, nanoseconds since start.
+    pub at: u64,
+    /// Policy.
+    pub policy: &'static str,
+    /// Prompt tokens over all prompts.
+    pub tokens: u32,
+    /// w.
+    pub weight: u32,
+    /// Winner's address.
+    pub winner: String,
+    /// Winner's rank.
+    pub rank: Option<u16>,
+    /// How many candidates tied with the winner.
+    pub ties: u32,
+    /// Candidates, best first (the 64 best and the winner), each with the address it had.
+    pub candidates: Vec<(String, CandidateView)>,
+    /// How many candidates there were in all.
+    pub candidate_count: u32,
+    /// Hotspot class whose holders were filtered out, if any.
+    pub filtered_class: Option<u64>,
+}
+
+/// What a pick records.
+pub(crate) struct Record<'a> {
+    pub(crate) request_id: &'a str,
+    pub(crate) model: &'a str,
+    pub(crate) at: Time,
+    pub(crate) policy: PolicyKind,
+    pub(crate) tokens: u64,
+    pub(crate) weight: u32,
+    /// Place of the winner among the candidates.
+    pub(crate) winner: usize,
+    pub(crate) rank: Option<u16>,
+    pub(crate) ties: u32,
+    pub(crate) class: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    request_id: String,
+    model: String,
+    at: Time,
+    policy: PolicyKind,
+    tokens: u32,
+    weight: u32,
+    winner: SocketAddr,
+    rank: Option<u16>,
+    ties: u32,
+    candidates: Vec<(SocketAddr, CandidateView)>,
+    count: u32,
+    class: Option<u64>,
+}
+
+/// The last decisions, oldest first.
+#[derive(Debug)]
+pub(crate) struct DecisionRing {
+    entries: VecDeque<Entry>,
+    most: usize,
+    /// Places of the candidates to keep.
+    order: Vec<u32>,
+}
+
+impl DecisionRing {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            most,
+            order: Vec::new(),
+        }
+    }
+
+    pub(crate) fn resize(&mut self, most: usize) {
+        self.most = most;
+        while self.entries.len() > most {
+            self.entries.pop_front();
+        }
+    }
+
+    /// O(candidates).
+    pub(crate) fn record(
+        &mut self,
+        record: &Record<'_>,
+        candidates: impl ExactSizeIterator<Item = (SocketAddr, CandidateView)> + Clone,
+    ) {
+        if self.most == 0 {
+            return;
+        }
+        let Record {
+            request_id,
+            model,
+            at,
+            policy,
+            tokens,
+            weight,
+            winner,
+            rank,
+            ties,
+            class,
+        } = *record;
+        let Some((winner_address, _)) = candidates.clone().nth(winner) else {
+            return;
+        };
+        let mut entry = if self.entries.len() >= self.most {
+            self.entries.pop_front()
+        } else {
+            None
+        }
+        .unwrap_or_else(|| Entry {
+            request_id: String::new(),
+            model: String::new(),
+            at,
+            policy,
+            tokens: 0,
+            weight,
+            winner: winner_address,
+            rank,
+            ties,
+            candidates: Vec::new(),
+            count: 0,
+            class,
+        });
+        replace_text(&mut entry.request_id, request_id);
+        replace_text(&mut entry.model, model);
+        entry.at = at;
+        entry.policy = policy;
+        entry.tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
+        entry.weight = weight;
+        entry.winner = winner_address;
+        entry.rank = rank;
+        entry.ties = ties;
+        entry.class = class;
+        entry.count = candidates.len() as u32;
+        entry.candidates.clear();
+        if candidates.len() <= BEST {
+            entry.candidates.extend(candidates);
+        } else {
+            self.keep_best(&mut entry.candidates, candidates, winner);
+        }
+        self.entries.push_back(entry);
+    }
+
+    fn keep_best(
+        &mut self,
+        kept: &mut Vec<(SocketAddr, CandidateView)>,
+        candidates: impl ExactSizeIterator<Item = (SocketAddr, CandidateView)> + Clone,
+        winner: usize,
+    ) {
+        kept.extend(candidates);
+        self.order.clear();
+        self.order.extend(0..kept.len() as u32);
+        self.order.select_nth_unstable_by(BEST, |left, right| {
+            better(&kept[*left as usize].1, &kept[*right as usize].1)
+        });
+        self.order.truncate(BEST);
+        if !self.order.contains(&(winner as u32)) {
+            self.order.push(winner as u32);
+        }
+        self.order.sort_unstable();
+        for (to, from) in self.order.iter().enumerate() {
+            kept.swap(to, *from as usize);
+        }
+        kept.truncate(self.order.len());
+    }
+
+    /// The latest `most`, newest first, the candidates of each best first.
+    pub(crate) fn latest(&self, most: usize) -> Vec<Decision> {
+        self.entries.iter().rev().take(most).map(Entry::show).collect()
+    }
+}
+
+impl Entry {
+    fn show(&self) -> Decision {
+        let mut candidates: Vec<(String, CandidateView)> = self
+            .candidates
+            .iter()
+            .map(|(address, view)| (address.to_string(), *view))
+            .collect();
+        candidates.sort_by(|(_, left), (_, right)| better(left, right));
+        Decision {
+            request_id: self.request_id.clone(),
+            model: self.model.clone(),
+            at: self.at.0,
+            policy: self.policy.name(),
+            tokens: self.tokens,
+            weight: self.weight,
+            winner: self.winner.to_string(),
+            rank: self.rank,
+            ties: self.ties,
+            candidates,
+            candidate_count: self.count,
+            filtered_class: self.class,
+        }
+    }
+}
+
+/// Candidates that were filtered out come after those that were not.
+fn better(left: &CandidateView, right: &CandidateView) -> Ordering {
+    left.filtered
+        .cmp(&right.filtered)
+        .then(left.score.total_cmp(&right.score))
+}
+
+fn replace_text(text: &mut String, new: &str) {
+    text.clear();
+    text.push_str(&new[..new.floor_char_boundary(TEXT)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(request_id: &str, winner: usize) -> Record<'_> {
+        Record {
+            request_id,
+            model: "m",
+            at: Time(5),
+            policy: PolicyKind::Lmetric,
+            tokens: 10,
+            weight: 1,
+            winner,
+            rank: None,
+            ties: 1,
+            class: None,
+        }
+    }
+
+    fn candidates(scores: &[f64]) -> impl ExactSizeIterator<Item = (SocketAddr, CandidateView)> + Clone {
+        scores.iter().enumerate().map(|(at, score)| {
+            let view = CandidateView {
+                slot: at as u16,
+                hit: 0,
+                q: 0,
+                bs: 0,
+                score: *score,
+                filtered: false,
+            };
+            (SocketAddr::from(([10, 0, 0, 1], at as u16)), view)
+        })
+    }
+
+    #[test]
+    fn the_newest_come_first_and_the_oldest_go() {
+        let mut ring = DecisionRing::new(2);
+        for id in ["a", "b", "c"] {
+            ring.record(&record(id, 0), candidates(&[3.0, 1.0, 2.0]));
+        }
+        let shown = ring.latest(9);
+        let ids: Vec<&str> = shown.iter().map(|one| one.request_id.as_str()).collect();
+        assert_eq!(ids, ["c", "b"]);
+        let order: Vec<u16> = shown[0].candidates.iter().map(|(_, view)| view.slot).collect();
+        assert_eq!(order, [1, 2, 0]);
+    }
+
+    #[test]
+    fn the_64_best_and_the_winner_are_kept_of_many() {
+        let scores: Vec<f64> = (0..500).map(|at| f64::from((at * 7919) % 500)).collect();
+        let worst = scores.iter().position(|score| *score == 499.0).unwrap();
+        let mut ring = DecisionRing::new(4);
+        ring.record(&record("a", worst), candidates(&scores));
+        let shown = &ring.latest(1)[0];
+        let kept: Vec<f64> = shown.candidates.iter().map(|(_, view)| view.score).collect();
+        let expected: Vec<f64> = (0..64).map(f64::from).chain([499.0]).collect();
+        assert_eq!(kept, expected);
+        assert_eq!(shown.candidate_count, 500);
+        let (address, view) = &shown.candidates[0];
+        assert_eq!(address.rsplit_once(':').unwrap().1, view.slot.to_string());
+    }
+
+    #[test]
+    fn long_names_are_cut_between_characters() {
+        let mut ring = DecisionRing::new(1);
+        ring.record(&record(&"ü".repeat(4_000), 0), candidates(&[1.0]));
+        assert_eq!(ring.latest(1)[0].request_id, "ü".repeat(128));
+    }
+
+    #[test]
+    fn a_full_ring_of_wide_decisions_is_less_than_8_mib() {
+        let one = size_of::<Entry>() + (BEST * 8) * size_of::<(SocketAddr, CandidateView)>() / 7 + 2 * TEXT;
+        assert!(1_000 * one < 8 << 20, "{one} bytes each");
+    }
+}

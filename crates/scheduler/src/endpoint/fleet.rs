@@ -1,0 +1,154 @@
+//! Slots and who has them. A slot is used again only after its index entries are gone.
+
+use lmetric_prefix::SourceId;
+
+use super::{Endpoint, EndpointId};
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    endpoint: Option<Endpoint>,
+    /// Removed; the index may still hold its blocks.
+    retired: bool,
+}
+
+/// Every endpoint by slot.
+#[derive(Debug, Default)]
+pub(crate) struct Fleet {
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+}
+
+impl Fleet {
+    /// Takes a slot for the endpoint that `build` makes. `None` when all 65,536 are taken.
+    pub(crate) fn add(&mut self, build: impl FnOnce(EndpointId) -> Endpoint) -> Option<EndpointId> {
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None => {
+                let number = u16::try_from(self.slots.len()).ok()?;
+                self.slots.push(Slot::default());
+                number
+            }
+        };
+        let slot = &mut self.slots[usize::from(number)];
+        slot.generation += 1;
+        let id = EndpointId {
+            slot: SourceId(number),
+            generation: slot.generation,
+        };
+        slot.endpoint = Some(build(id));
+        Some(id)
+    }
+
+    /// Removes the endpoint and retires its slot.
+    pub(crate) fn remove(&mut self, id: EndpointId) -> Option<Endpoint> {
+        let slot = self.slots.get_mut(usize::from(id.slot.0))?;
+        if slot.generation != id.generation {
+            return None;
+        }
+        let endpoint = slot.endpoint.take()?;
+        slot.retired = true;
+        Some(endpoint)
+    }
+
+    /// Takes the endpoint out for a moment; [`Self::put_back`] returns it.
+    pub(crate) fn lift(&mut self, id: EndpointId) -> Option<Endpoint> {
+        let slot = self.slots.get_mut(usize::from(id.slot.0))?;
+        if slot.generation != id.generation {
+            return None;
+        }
+        slot.endpoint.take()
+    }
+
+    pub(crate) fn put_back(&mut self, endpoint: Endpoint) {
+        if let Some(slot) = self.slots.get_mut(usize::from(endpoint.id.slot.0)) {
+            slot.endpoint = Some(endpoint);
+        }
+    }
+
+    /// A retired slot may be used again; anything else is left alone.
+    pub(crate) fn free(&mut self, number: SourceId) {
+        if let Some(slot) = self.slots.get_mut(usize::from(number.0))
+            && slot.retired
+        {
+            slot.retired = false;
+            self.free.push(number.0);
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, id: EndpointId) -> Option<&mut Endpoint> {
+        self.at_mut(id.slot)
+            .filter(|endpoint| endpoint.id.generation == id.generation)
+    }
+
+    pub(crate) fn at(&self, slot: SourceId) -> Option<&Endpoint> {
+        self.slots.get(usize::from(slot.0))?.endpoint.as_ref()
+    }
+
+    pub(crate) fn at_mut(&mut self, slot: SourceId) -> Option<&mut Endpoint> {
+        self.slots.get_mut(usize::from(slot.0))?.endpoint.as_mut()
+    }
+
+    /// In the order of their slots.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Endpoint> {
+        self.slots.iter().filter_map(|slot| slot.endpoint.as_ref())
+    }
+
+    /// In the order of their slots.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Endpoint> {
+        self.slots.iter_mut().filter_map(|slot| slot.endpoint.as_mut())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EndpointSpec, SchedulerConfig};
+
+    fn add(fleet: &mut Fleet) -> EndpointId {
+        let spec = EndpointSpec {
+            address: "10.0.0.1:8000".parse().unwrap(),
+            rank: None,
+            group: "g".into(),
+            block_size: None,
+        };
+        let pace = SchedulerConfig::default().pace();
+        fleet.add(|id| Endpoint::new(id, spec, None, pace)).unwrap()
+    }
+
+    #[test]
+    fn a_slot_is_not_used_again_before_it_is_freed() {
+        let mut fleet = Fleet::default();
+        let first = add(&mut fleet);
+        assert!(fleet.remove(first).is_some());
+        let second = add(&mut fleet);
+        assert_ne!(first.slot, second.slot);
+        fleet.free(first.slot);
+        fleet.free(first.slot);
+        let third = add(&mut fleet);
+        assert_eq!(third.slot, first.slot);
+        assert_ne!(third.generation, first.generation);
+        assert_ne!(add(&mut fleet).slot, first.slot, "freed twice, used once");
+    }
+
+    #[test]
+    fn a_stale_id_never_meets_a_newer_endpoint() {
+        let mut fleet = Fleet::default();
+        let stale = add(&mut fleet);
+        fleet.remove(stale);
+        fleet.free(stale.slot);
+        let fresh = add(&mut fleet);
+        assert!(fleet.get_mut(stale).is_none());
+        assert!(fleet.remove(stale).is_none());
+        assert!(fleet.get_mut(fresh).is_some());
+    }
+
+    #[test]
+    fn all_slots_can_be_taken_and_then_none() {
+        let mut fleet = Fleet::default();
+        for _ in 0..=u16::MAX {
+            add(&mut fleet);
+        }
+        assert!(fleet.add(|_| unreachable!()).is_none());
+    }
+}

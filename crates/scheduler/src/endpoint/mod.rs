@@ -1,0 +1,150 @@
+//! One address that serves requests, and all that a pick needs to know about it.
+
+mod ejection;
+mod fleet;
+mod foreign;
+mod rate;
+mod spaces;
+
+use std::{net::SocketAddr, sync::Arc};
+
+use lmetric_prefix::{BlockSize, SourceId};
+
+pub(crate) use ejection::Ejection;
+pub(crate) use fleet::Fleet;
+pub(crate) use foreign::{Foreign, OwnPeak};
+pub(crate) use rate::Rate;
+pub(crate) use spaces::{SpaceId, Spaces};
+
+use crate::{
+    Time,
+    config::Pace,
+    ledger::{Claims, Load, ReservationId, WorkClock},
+};
+
+/// An endpoint's slot (= its [`SourceId`]) and the generation of that slot: a stale id never meets a newer endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EndpointId {
+    /// Slot, shared with the prefix index.
+    pub slot: SourceId,
+    /// Counts the endpoints that have had this slot.
+    pub generation: u32,
+}
+
+/// One address that serves requests: pod × port × data-parallel rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointSpec {
+    /// Where the proxy sends the request.
+    pub address: SocketAddr,
+    /// Rank behind that address when several share it.
+    pub rank: Option<u16>,
+    /// Engines of one tokenizer group share model and tokenizer.
+    pub group: Arc<str>,
+    /// Tokens per block, once known; without it the endpoint counts by load only.
+    pub block_size: Option<BlockSize>,
+}
+
+/// What one scrape of an engine said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrapeSample {
+    /// When the scrape was sent.
+    pub sent: Time,
+    /// `vllm:num_requests_running`.
+    pub running: u32,
+    /// `vllm:num_requests_waiting`.
+    pub waiting: u32,
+}
+
+/// One endpoint now, for `/debug/endpoints` and metrics.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct EndpointView {
+    /// `ip:port`.
+    pub address: SocketAddr,
+    /// Rank.
+    pub rank: Option<u16>,
+    /// Slot.
+    pub slot: u16,
+    /// Q of own reservations, tokens.
+    pub q: u64,
+    /// Own BS.
+    pub bs: u64,
+    /// Foreign BS (added to BS in picks).
+    pub foreign_bs: u64,
+    /// Foreign queued tokens (added to Q in picks).
+    pub foreign_q: u64,
+    /// Blocks held in the index.
+    pub blocks: usize,
+    /// Blocks in the overlay.
+    pub optimistic_blocks: usize,
+    /// Ready to take requests.
+    pub ready: bool,
+    /// Out until then (nanoseconds), if ejected.
+    pub ejected_until: Option<u64>,
+    /// Tokens stored per second while Q > 0.
+    pub rate: f64,
+}
+
+/// An endpoint as the scheduler keeps it.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) id: EndpointId,
+    pub(crate) spec: EndpointSpec,
+    pub(crate) space: Option<SpaceId>,
+    pub(crate) ready: bool,
+    /// `None`: any adapter is assumed.
+    pub(crate) adapters: Option<Vec<String>>,
+    /// Whether its events tell of progress.
+    pub(crate) live: bool,
+    pub(crate) load: Load,
+    /// Slab numbers of its open reservations, in no order.
+    pub(crate) open: Vec<u32>,
+    pub(crate) claims: Claims,
+    /// Reservations whose predicted hit is not claimed yet; may name closed ones.
+    pub(crate) unclaimed: Vec<ReservationId>,
+    pub(crate) clock: WorkClock,
+    pub(crate) rate: Rate,
+    pub(crate) foreign: Foreign,
+    pub(crate) peak: OwnPeak,
+    pub(crate) ejection: Ejection,
+    /// Calls of `stored` so far.
+    pub(crate) stores: u64,
+}
+
+impl Endpoint {
+    pub(crate) fn new(id: EndpointId, spec: EndpointSpec, space: Option<SpaceId>, pace: Pace) -> Self {
+        Self {
+            id,
+            spec,
+            space,
+            ready: false,
+            adapters: None,
+            live: false,
+            load: Load::default(),
+            open: Vec::new(),
+            claims: Claims::default(),
+            unclaimed: Vec::new(),
+            clock: WorkClock::default(),
+            rate: Rate::default(),
+            foreign: Foreign::default(),
+            peak: OwnPeak::new(pace),
+            ejection: Ejection::default(),
+            stores: 0,
+        }
+    }
+
+    pub(crate) fn serves(&self, adapter: &str) -> bool {
+        self.adapters
+            .as_ref()
+            .is_none_or(|adapters| adapters.iter().any(|known| known == adapter))
+    }
+
+    /// BS with foreign load.
+    pub(crate) fn batch(&self) -> u64 {
+        self.load.bs + u64::from(self.foreign.requests())
+    }
+
+    /// Q with foreign load, which counts `mean_prompt` tokens per foreign waiting request.
+    pub(crate) fn queued(&self, mean_prompt: f64) -> u64 {
+        self.load.q + self.foreign.tokens(mean_prompt)
+    }
+}

@@ -1,0 +1,347 @@
+//! The pick: candidates, hits, scores, choice and reservation, in one step under the scheduler's lock.
+
+use lmetric_prefix::{BlockKey, PrefixIndex, SharedIndex, SourceId};
+use rand::RngCore;
+use smallvec::SmallVec;
+
+use crate::{
+    HotspotAction, NoEndpoint, Pick, PickRequest, Prompt, Time,
+    decisions::{CandidateView, Record},
+    endpoint::{Endpoint, SpaceId},
+    hotspot::Arrival,
+    ledger::{self, Reservation, held_run},
+    policy::{Asked, Candidate, draw},
+    state::State,
+    sync::checkpoint,
+};
+
+/// Buffers that keep their memory from pick to pick.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    candidates: Vec<Candidate>,
+    scores: Vec<f64>,
+    filtered: Vec<bool>,
+    /// Leading blocks held, for each prompt and candidate (prompt by prompt).
+    runs: Vec<u32>,
+    /// Tokens held of the first prompt, by candidate.
+    held: Vec<u64>,
+    sources: Vec<SourceId>,
+    places: Vec<u32>,
+    found: Vec<u32>,
+}
+
+/// Chooses and reserves. O(endpoints + look-up).
+pub(crate) fn pick(
+    state: &mut State,
+    index: &SharedIndex,
+    request: &PickRequest<'_>,
+    now: Time,
+    rng: &mut dyn RngCore,
+) -> Result<Pick, NoEndpoint> {
+    let mut scratch = std::mem::take(&mut state.scratch);
+    let picked = pick_with(state, &mut scratch, index, request, now, rng);
+    state.scratch = scratch;
+    match &picked {
+        Ok(_) => state.counters.picks += 1,
+        Err(_) => state.counters.refused += 1,
+    }
+    picked
+}
+
+fn pick_with(
+    state: &mut State,
+    scratch: &mut Scratch,
+    index: &SharedIndex,
+    request: &PickRequest<'_>,
+    now: Time,
+    rng: &mut dyn RngCore,
+) -> Result<Pick, NoEndpoint> {
+    state.refresh_rates(now);
+    gather(state, scratch, request, now)?;
+    let weight = request.weight.max(1);
+    let tokens: u64 = request.prompts.iter().map(|one| u64::from(one.tokens)).sum();
+
+    // the scheduler's lock is held: the overlay stands still while the index is read after it
+    checkpoint();
+    look_up(state, scratch, &index.read(), request.prompts);
+
+    let asked = Asked { weight, tokens };
+    scratch.scores.clear();
+    state
+        .policy
+        .score(&asked, &scratch.candidates, &mut scratch.scores, rng);
+    scratch.filtered.clear();
+    scratch.filtered.resize(scratch.candidates.len(), false);
+    let class = watch_hotspots(state, scratch, &asked, request, now, rng);
+
+    let filtered = &scratch.filtered;
+    let Some((winner, ties)) = draw(&scratch.scores, |at| !filtered[at], rng) else {
+        return Err(NoEndpoint::NoneReady);
+    };
+    let chosen = scratch.candidates[winner];
+    let Some(place) = state
+        .slab
+        .insert(|id| Reservation::new(id, request, &state.spaces, now))
+    else {
+        let open = state.slab.len();
+        return Err(NoEndpoint::LedgerFull { open });
+    };
+    state.policy.chosen(&chosen);
+    record(state, scratch, request, &asked, now, winner, ties, class);
+
+    let count = scratch.candidates.len();
+    let runs = scratch.runs.iter().skip(winner).step_by(count).copied();
+    let Some(endpoint) = state.fleet.at_mut(chosen.slot) else {
+        return Err(NoEndpoint::NoneReady);
+    };
+    ledger::open(&mut state.slab, endpoint, place, runs, chosen.queued, now);
+    let Some(reservation) = state.slab.get(place) else {
+        return Err(NoEndpoint::NoneReady);
+    };
+    endpoint.ejection.picked(reservation.id, now);
+    let hit_tokens = reservation.predicted_tokens();
+    let charged_tokens = tokens - hit_tokens;
+    state.mean_prompt.add(charged_tokens as f64 / f64::from(weight));
+    Ok(Pick {
+        reservation: reservation.id,
+        endpoint: endpoint.id,
+        address: endpoint.spec.address,
+        rank: endpoint.spec.rank,
+        hit_tokens,
+        charged_tokens,
+    })
+}
+
+/// Candidates in the order of their slots: ready, in the subset, able to serve the adapter, not ejected (unless all are).
+fn gather(
+    state: &mut State,
+    scratch: &mut Scratch,
+    request: &PickRequest<'_>,
+    now: Time,
+) -> Result<(), NoEndpoint> {
+    let rates = state.rates();
+    let mean_prompt = state.mean_prompt.get();
+    let (mut ready, mut allowed, mut able, mut out) = (0_usize, 0_usize, 0_usize, 0_usize);
+    scratch.candidates.clear();
+    for pass in 0..2 {
+        let all_are_out = pass == 1;
+        for endpoint in state.fleet.iter_mut().filter(|endpoint| endpoint.ready) {
+            ready += 1;
+            if request
+                .subset
+                .is_some_and(|subset| !subset.allows(endpoint.spec.address))
+            {
+                continue;
+            }
+            allowed += 1;
+            if request.lora.is_some_and(|adapter| !endpoint.serves(adapter)) {
+                continue;
+            }
+            able += 1;
+            if !all_are_out && endpoint.ejection.stands_out(now) {
+                out += 1;
+                continue;
+            }
+            state.counters.released_by_rate += ledger::advance(&mut state.slab, endpoint, now, rates);
+            scratch.candidates.push(seen(endpoint, mean_prompt));
+        }
+        if !scratch.candidates.is_empty() || out == 0 {
+            break;
+        }
+    }
+    if !scratch.candidates.is_empty() {
+        return Ok(());
+    }
+    Err(match request.lora {
+        _ if ready == 0 => NoEndpoint::NoneReady,
+        Some(adapter) if allowed > 0 && able == 0 => NoEndpoint::AdapterUnknown {
+            adapter: adapter.into(),
+        },
+        _ => NoEndpoint::SubsetEmpty { ready },
+    })
+}
+
+fn seen(endpoint: &Endpoint, mean_prompt: f64) -> Candidate {
+    Candidate {
+        slot: endpoint.id.slot,
+        hit: 0,
+        queued: endpoint.queued(mean_prompt),
+        batch: endpoint.batch(),
+        waiting: endpoint.load.waiting + u64::from(endpoint.foreign.waiting()),
+    }
+}
+
+/// Fills in what each candidate holds of each prompt, overlay included.
+fn look_up(state: &State, scratch: &mut Scratch, index: &PrefixIndex, prompts: &[Prompt]) {
+    let count = scratch.candidates.len();
+    scratch.runs.clear();
+    scratch.runs.resize(count * prompts.len(), 0);
+    scratch.held.clear();
+    scratch.held.resize(count, 0);
+    for (number, prompt) in prompts.iter().enumerate() {
+        for (spec, chain) in &prompt.chains {
+            let Some(space) = state.spaces.find(spec) else {
+                continue;
+            };
+            let size = chain.block_size.get();
+            let most = (chain.keys.len() as u32).min(prompt.tokens.saturating_sub(1) / size);
+            look_up_chain(state, scratch, index, &chain.keys, space);
+            for (place, run) in scratch.places.iter().zip(&scratch.found) {
+                let at = *place as usize;
+                scratch.runs[number * count + at] = *run;
+                scratch.candidates[at].hit += u64::from((*run).min(most)) * u64::from(size);
+                if number == 0 {
+                    scratch.held[at] = u64::from(*run) * u64::from(size);
+                }
+            }
+        }
+    }
+}
+
+/// Fills `places` with the candidates that speak `space`, and `found` with the run that each holds.
+fn look_up_chain(
+    state: &State,
+    scratch: &mut Scratch,
+    index: &PrefixIndex,
+    keys: &[BlockKey],
+    space: SpaceId,
+) {
+    scratch.places.clear();
+    scratch.sources.clear();
+    for (place, candidate) in scratch.candidates.iter().enumerate() {
+        if state
+            .fleet
+            .at(candidate.slot)
+            .is_some_and(|endpoint| endpoint.space == Some(space))
+        {
+            scratch.places.push(place as u32);
+            scratch.sources.push(candidate.slot);
+        }
+    }
+    index.longest_runs(keys, &scratch.sources, &mut scratch.found);
+    if !state.config.overlay {
+        return;
+    }
+    for (source, run) in scratch.sources.iter().zip(&mut scratch.found) {
+        if let Some(endpoint) = state.fleet.at(*source) {
+            let claims = &endpoint.claims;
+            *run = held_run(&state.slab, claims, index, *source, keys, *run as usize) as u32;
+        }
+    }
+}
+
+/// Lets the detector see the request; marks whom its filter takes out, or scores anew by load alone. Returns the class.
+fn watch_hotspots(
+    state: &mut State,
+    scratch: &mut Scratch,
+    asked: &Asked,
+    request: &PickRequest<'_>,
+    now: Time,
+    rng: &mut dyn RngCore,
+) -> Option<u64> {
+    let action = state.config.hotspot;
+    if action == HotspotAction::Off || !state.policy.follows_prefixes() {
+        return None;
+    }
+    let (_, chain) = request.prompts.first()?.chains.first()?;
+    let arrival = Arrival {
+        keys: &chain.keys,
+        block_tokens: chain.block_size.get(),
+        held: &scratch.held,
+        scores: &scratch.scores,
+    };
+    let mut hot: SmallVec<[(u32, BlockKey); 4]> = SmallVec::new();
+    state
+        .hotspot
+        .arrive(&arrival, now, |depth, class| hot.push((depth, class)));
+    let mut named = None;
+    for (depth, class) in hot {
+        match action {
+            HotspotAction::LoadOnly => {
+                for candidate in &mut scratch.candidates {
+                    candidate.hit = 0;
+                }
+                scratch.scores.clear();
+                state
+                    .policy
+                    .score(asked, &scratch.candidates, &mut scratch.scores, rng);
+                return Some(class.get());
+            }
+            HotspotAction::Filter => {
+                let holds = |at: usize| scratch.held[at] >= u64::from(depth);
+                let remain = (0..scratch.filtered.len()).any(|at| !scratch.filtered[at] && !holds(at));
+                if remain {
+                    for at in 0..scratch.filtered.len() {
+                        scratch.filtered[at] |= holds(at);
+                    }
+                    named.get_or_insert(class.get());
+                }
+            }
+            HotspotAction::Off => {}
+        }
+    }
+    named
+}
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "called once, with what the pick has at hand"
+)]
+fn record(
+    state: &mut State,
+    scratch: &Scratch,
+    request: &PickRequest<'_>,
+    asked: &Asked,
+    now: Time,
+    winner: usize,
+    ties: u32,
+    class: Option<u64>,
+) {
+    let rank = state
+        .fleet
+        .at(scratch.candidates[winner].slot)
+        .and_then(|endpoint| endpoint.spec.rank);
+    let entry = Record {
+        request_id: request.request_id,
+        model: request.model,
+        at: now,
+        policy: state.config.policy,
+        tokens: asked.tokens,
+        weight: asked.weight,
+        winner,
+        rank,
+        ties,
+        class,
+    };
+    let fleet = &state.fleet;
+    let candidates = (0..scratch.candidates.len()).map(|at| {
+        let Candidate {
+            slot,
+            hit,
+            queued,
+            batch,
+            waiting: _,
+        } = scratch.candidates[at];
+        let view = CandidateView {
+            slot: slot.0,
+            hit: small(hit),
+            q: small(queued),
+            bs: small(batch),
+            score: scratch.scores[at],
+            filtered: scratch.filtered[at],
+        };
+        let address = fleet
+            .at(slot)
+            .map_or_else(unspecified, |endpoint| endpoint.spec.address);
+        (address, view)
+    });
+    state.ring.record(&entry, candidates);
+}
+
+fn unspecified() -> std::net::SocketAddr {
+    (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
+}
+
+fn small(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}

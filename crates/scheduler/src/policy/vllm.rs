@@ -1,0 +1,25 @@
+//! vLLM's own data-parallel balancer (`core_client.py`): `4 · waiting + running`, from the ledger instead of polled statistics.
+//!
+//! Waiting = no own event and no output yet. vLLM scans from a fixed index; here equal scores are drawn at random.
+
+use rand::RngCore;
+
+use super::{Asked, Candidate, Policy};
+
+#[derive(Debug)]
+pub(super) struct Vllm;
+
+impl Policy for Vllm {
+    fn score(
+        &mut self,
+        _asked: &Asked,
+        candidates: &[Candidate],
+        scores: &mut Vec<f64>,
+        _rng: &mut dyn RngCore,
+    ) {
+        scores.extend(candidates.iter().map(|candidate| {
+            let running = candidate.batch.saturating_sub(candidate.waiting);
+            (4 * candidate.waiting + running) as f64
+        }));
+    }
+}
