@@ -175,7 +175,7 @@ impl<'a> Message<'a> {
     fn into_value(self) -> Value {
         let Self { role, content, others } = self;
         let first = [("role", Value::from(role)), ("content", content.into_value())];
-        first.into_iter().chain(others).collect()
+        Value::from_pairs(first.into_iter().chain(others))
     }
 }
 
@@ -205,7 +205,7 @@ impl<'a> Content<'a> {
                 Part::ToolReference(name) => out.push(match rules.format {
                     ContentFormat::String => PartOut::Text(name.to_owned(), None),
                     ContentFormat::Parts => {
-                        PartOut::Other(Value::from_iter([("type", "tool_reference"), ("name", name)]))
+                        PartOut::Other(Value::from_pairs([("type", "tool_reference"), ("name", name)]))
                     }
                 }),
                 Part::Media(..) if rules.mark_media && rules.format == ContentFormat::Parts => {
@@ -216,7 +216,7 @@ impl<'a> Content<'a> {
                     if rules.format == ContentFormat::Parts {
                         let first = [("type".to_owned(), Value::from(kind))];
                         let extra = extra_fields(object).map(|(name, item)| (name.clone(), value(item)));
-                        out.push(PartOut::Other(first.into_iter().chain(extra).collect()));
+                        out.push(PartOut::Other(Value::from_pairs(first.into_iter().chain(extra))));
                     }
                 }
             }
@@ -275,7 +275,7 @@ impl PartOut<'_> {
             Self::Text(text, object) => {
                 let first = [("type".to_owned(), Value::from("text")), ("text".to_owned(), Value::from(text))];
                 let extra = object.into_iter().flat_map(extra_fields);
-                first.into_iter().chain(extra.map(|(name, item)| (name.clone(), value(item)))).collect()
+                Value::from_pairs(first.into_iter().chain(extra.map(|(name, item)| (name.clone(), value(item)))))
             }
         }
     }
@@ -342,15 +342,15 @@ fn tool_call(call: &Json) -> Option<Value> {
     if !given {
         entries.push((Value::from("arguments"), arguments));
     }
-    let function: Value = entries.into_iter().collect();
+    let function = Value::from_pairs(entries);
     let call = ordered(call, ["id", "function", "type"], |name, item| {
         if name == "function" { function.clone() } else { value(item) }
     });
-    Some(call.into_iter().collect())
+    Some(Value::from_pairs(call))
 }
 
 fn empty() -> Value {
-    std::iter::empty::<(Value, Value)>().collect()
+    Value::from_pairs(std::iter::empty::<(Value, Value)>())
 }
 
 /// The entries of an object with `first` before everything else.

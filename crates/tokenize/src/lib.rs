@@ -4,6 +4,8 @@ mod anthropic;
 mod chat;
 mod conversation;
 mod encode;
+pub mod engine;
+mod estimate;
 mod load;
 mod model;
 mod openai;
@@ -18,6 +20,7 @@ mod values;
 
 pub use chat::{ChatError, ChatRequest};
 pub use encode::{Encode, Piece, Pipeline, TokenizerError};
+pub use estimate::{BYTES_PER_TOKEN, estimate_chat, estimate_text};
 pub use load::LoadError;
 pub use model::{DEFAULT_CACHE_BYTES, EncodeError, ModelTokenizer, Options};
 pub use template::{Clock, TemplateError};

@@ -17,7 +17,7 @@ pub(crate) fn value(json: &Json) -> Value {
         Json::String(text) => Value::from(text.as_str()),
         Json::Array(items) => items.iter().map(value).collect(),
         Json::Object(entries) => {
-            entries.iter().map(|(key, item)| (Value::from(key.as_str()), value(item))).collect()
+            Value::from_pairs(entries.iter().map(|(key, item)| (key.as_str(), value(item))))
         }
     }
 }

@@ -108,7 +108,7 @@ impl ChatTemplate {
             ("documents".to_owned(), documents),
             ("add_generation_prompt".to_owned(), Value::from(add_generation_prompt)),
         ];
-        let context: Value = others.into_iter().chain(named).collect();
+        let context = Value::from_pairs(others.into_iter().chain(named));
         Ok(self.environment.get_template(NAME)?.render(context)?)
     }
 
@@ -117,7 +117,7 @@ impl ChatTemplate {
         if self.has_generation {
             return true; // the probe's environment does not know the tag
         }
-        let message = |role: &str| Value::from_iter([("role", role), ("content", "t")]);
+        let message = |role: &str| Value::from_pairs([("role", role), ("content", "t")]);
         let messages = ["system", "user", "system", "user"].map(message);
         let context = [
             ("messages", Value::from(messages.to_vec())),
@@ -127,7 +127,7 @@ impl ChatTemplate {
             ("raise_exception", Value::from(())),
         ];
         let template = self.environment.get_template(NAME);
-        template.and_then(|template| template.render(Value::from_iter(context))).is_err()
+        template.and_then(|template| template.render(Value::from_pairs(context))).is_err()
     }
 }
 
