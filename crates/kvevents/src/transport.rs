@@ -30,36 +30,7 @@ pub struct SourceSpec {
     pub gpu_blocks: u32,
 }
 
-/// Counters of one source, for metrics and `/debug/endpoints`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SourceStats {
-    /// Batches applied.
-    pub batches: u64,
-    /// Blocks stored (references added).
-    pub stored: u64,
-    /// Blocks removed.
-    pub removed: u64,
-    /// Events skipped: unknown tag, wrong shape, other medium or group kind.
-    pub skipped: u64,
-    /// Messages that did not decode at all.
-    pub malformed: u64,
-    /// Gaps seen in the sequence.
-    pub gaps: u64,
-    /// Replays run.
-    pub replays: u64,
-    /// Times the source was cleared.
-    pub clears: u64,
-    /// Blocks held now.
-    pub held: u64,
-    /// Orphan blocks waiting for a parent now.
-    pub orphans: u64,
-    /// Most blocks (held and orphan) that may be kept.
-    pub bound: u64,
-    /// Stores refused at the bound.
-    pub refused: u64,
-    /// Last sequence number applied.
-    pub last_seq: Option<u64>,
-}
+pub use crate::SourceStats;
 
 /// A running source. Dropping it stops the task and clears nothing; call [`SourceHandle::stop`] to clear.
 pub struct SourceHandle {}

@@ -22,10 +22,6 @@ impl<'p> Cursor<'p> {
         Self { rest: bytes }
     }
 
-    pub(super) fn rest(&self) -> &'p [u8] {
-        self.rest
-    }
-
     /// Bytes between `self` and `later`, a cursor further on in the same message.
     pub(super) fn up_to(&self, later: Self) -> &'p [u8] {
         &self.rest[..self.rest.len() - later.rest.len()]

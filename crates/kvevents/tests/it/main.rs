@@ -2,3 +2,5 @@
 
 mod captures;
 mod decode;
+mod holders;
+mod plain;
