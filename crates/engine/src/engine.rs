@@ -228,7 +228,7 @@ impl Engine {
     }
 
     /// Blocks that can be hit, in no order.
-    pub fn cached_blocks(&self) -> impl Iterator<Item = BlockHash> {
+    pub fn cached_blocks(&self) -> impl ExactSizeIterator<Item = BlockHash> {
         self.pool.cached()
     }
 

@@ -22,6 +22,7 @@ impl BlockHash {
     }
 
     /// The block of `tokens` after `self`.
+    #[must_use]
     pub fn child(self, tokens: &[u32]) -> Self {
         let mut bytes = [0_u8; 4 * 64];
         let mut hash = self.0;
@@ -35,6 +36,7 @@ impl BlockHash {
     }
 
     /// A block after `self` whose tokens are unknown but told apart by `mark`.
+    #[must_use]
     pub fn marked_child(self, mark: u64) -> Self {
         Self(xxh3_64_with_seed(&mark.to_le_bytes(), self.0))
     }

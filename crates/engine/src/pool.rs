@@ -148,7 +148,7 @@ impl Pool {
     }
 
     /// Hashes that can be hit.
-    pub(crate) fn cached(&self) -> impl Iterator<Item = BlockHash> {
+    pub(crate) fn cached(&self) -> impl ExactSizeIterator<Item = BlockHash> {
         self.cached.keys().copied()
     }
 
