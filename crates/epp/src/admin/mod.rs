@@ -1,0 +1,17 @@
+//! The picker's own admin pages: what every endpoint looks like now, and how the latest requests were placed.
+
+mod pages;
+
+use lmetric_kvevents::SourceState;
+
+pub use pages::{Pages, router};
+
+/// Stable name of a source's state.
+pub fn state_name(state: SourceState) -> &'static str {
+    match state {
+        SourceState::Live => "live",
+        SourceState::Partial => "partial",
+        SourceState::Stale => "stale",
+        SourceState::Down => "down",
+    }
+}

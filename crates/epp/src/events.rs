@@ -1,0 +1,138 @@
+//! Applies KV events: first the index, then the scheduler, so that a pick that no longer sees a block in the
+//! overlay sees it in the index.
+//!
+//! The index's write lock is held for at most [`RUN`] operations at a time and never together with the
+//! scheduler's own lock.
+
+use std::sync::Arc;
+
+use lmetric_kvevents::{Adoption, EventSink, Op, SourceState};
+use lmetric_prefix::{BlockKey, ContentHash, SharedIndex, SourceId};
+use lmetric_scheduler::{EndpointId, Scheduler};
+use parking_lot::Mutex;
+
+use crate::clock::Clock;
+
+/// Most operations for one hold of the index's write lock; picks wait no longer than for these.
+const RUN: usize = 64;
+
+/// The picker's [`EventSink`].
+pub struct IndexSink {
+    index: Arc<SharedIndex>,
+    scheduler: Arc<Scheduler>,
+    clock: Clock,
+    slots: Mutex<Vec<Option<Slot>>>,
+}
+
+/// Who has a slot, and whether the ledger may believe its events.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    endpoint: EndpointId,
+    current: bool,
+    caching: bool,
+}
+
+impl IndexSink {
+    /// A sink for the index and scheduler.
+    pub fn new(index: Arc<SharedIndex>, scheduler: Arc<Scheduler>, clock: Clock) -> Self {
+        Self {
+            index,
+            scheduler,
+            clock,
+            slots: Mutex::default(),
+        }
+    }
+
+    /// `endpoint` has its slot from here on; its events are not believed before its source says that it is
+    /// live or partial.
+    pub fn admit(&self, endpoint: EndpointId) {
+        let mut slots = self.slots.lock();
+        let at = usize::from(endpoint.slot.0);
+        if slots.len() <= at {
+            slots.resize(at + 1, None);
+        }
+        slots[at] = Some(Slot {
+            endpoint,
+            current: false,
+            caching: true,
+        });
+    }
+
+    /// The endpoint is gone: late news of its source moves nobody's ledger.
+    pub fn dismiss(&self, endpoint: EndpointId) {
+        let mut slots = self.slots.lock();
+        if let Some(slot) = slots.get_mut(usize::from(endpoint.slot.0))
+            && slot.is_some_and(|slot| slot.endpoint == endpoint)
+        {
+            *slot = None;
+        }
+    }
+
+    /// The engine caches prefixes, or not; without caching it publishes nothing to follow a prefill by.
+    pub fn set_caching(&self, endpoint: EndpointId, caching: bool) {
+        self.update(endpoint.slot, |slot| slot.caching = caching);
+    }
+
+    /// Forgets all that the slot held.
+    pub fn clear(&self, slot: SourceId) {
+        self.index.write().clear(slot);
+    }
+
+    /// The slots' lock is held while the scheduler is told, so that two changes arrive in their order.
+    fn update(&self, source: SourceId, change: impl FnOnce(&mut Slot)) {
+        let mut slots = self.slots.lock();
+        let Some(Some(slot)) = slots.get_mut(usize::from(source.0)) else {
+            return;
+        };
+        let before = slot.current && slot.caching;
+        change(slot);
+        let live = slot.current && slot.caching;
+        if live != before {
+            self.scheduler
+                .set_source_live(slot.endpoint, live, self.clock.now());
+        }
+    }
+}
+
+impl EventSink for IndexSink {
+    fn apply(&self, source: SourceId, ops: &[Op]) {
+        let mut stored: Vec<(BlockKey, BlockKey)> = Vec::with_capacity(ops.len().min(RUN));
+        for run in ops.chunks(RUN) {
+            stored.clear();
+            {
+                let mut index = self.index.write();
+                for op in run {
+                    match *op {
+                        Op::Store { parent, key } => {
+                            index.insert(source, key);
+                            stored.push((parent, key));
+                        }
+                        Op::Infer { key } => {
+                            index.insert(source, key);
+                        }
+                        Op::Remove { key } => {
+                            index.remove(source, key);
+                        }
+                        Op::Clear => {
+                            index.clear(source);
+                        }
+                        Op::Gapless(gapless) => index.set_gapless(source, gapless),
+                    }
+                }
+            }
+            if !stored.is_empty() {
+                self.scheduler.stored(source, &stored, self.clock.now());
+            }
+        }
+    }
+
+    fn state_changed(&self, source: SourceId, state: SourceState) {
+        let current = matches!(state, SourceState::Live | SourceState::Partial);
+        self.update(source, |slot| slot.current = current);
+    }
+
+    fn adopt(&self, source: SourceId, contents: &[ContentHash]) -> Option<Adoption> {
+        let (parent, prefix) = self.scheduler.find_contents(source, contents)?;
+        Some(Adoption { parent, prefix })
+    }
+}

@@ -1,0 +1,145 @@
+//! One endpoint that takes part: its slot, its source, and what its engine said last.
+
+use std::sync::Arc;
+
+use lmetric_prefix::{BlockKey, BlockSize};
+use lmetric_scheduler::EndpointId;
+use parking_lot::RwLock;
+use tokio::time::Instant;
+
+use super::source::Source;
+use crate::{
+    discovery::Endpoint,
+    scrape::{EngineMetrics, Target},
+};
+
+/// One endpoint.
+pub struct Member {
+    /// Slot and generation.
+    pub id: EndpointId,
+    /// Tokenizer group.
+    pub group: Arc<str>,
+    /// Its address's state.
+    pub target: Arc<Target>,
+    endpoint: RwLock<Endpoint>,
+    source: RwLock<SourceSlot>,
+    engine: RwLock<EngineMetrics>,
+}
+
+/// A member's source.
+enum SourceSlot {
+    /// None yet; the engine is asked whether it has one.
+    Unknown,
+    /// It publishes nothing.
+    Absent,
+    /// Running.
+    Running(Box<dyn Source>),
+    /// The member is gone; none may start.
+    Closed,
+}
+
+impl Member {
+    /// A member without a source.
+    pub fn new(id: EndpointId, group: Arc<str>, target: Arc<Target>, endpoint: Endpoint) -> Self {
+        Self {
+            id,
+            group,
+            target,
+            endpoint: RwLock::new(endpoint),
+            source: RwLock::new(SourceSlot::Unknown),
+            engine: RwLock::default(),
+        }
+    }
+
+    /// As it was discovered last.
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint.read().clone()
+    }
+
+    /// Its rank.
+    pub fn rank(&self) -> Option<u16> {
+        self.endpoint.read().rank
+    }
+
+    pub(super) fn set_endpoint(&self, endpoint: Endpoint) -> Endpoint {
+        std::mem::replace(&mut *self.endpoint.write(), endpoint)
+    }
+
+    /// What its engine said last.
+    pub fn engine(&self) -> EngineMetrics {
+        self.engine.read().clone()
+    }
+
+    pub(super) fn set_engine(&self, metrics: EngineMetrics) {
+        *self.engine.write() = metrics;
+    }
+
+    /// It may get requests: discovered, not terminating, answering, awake.
+    pub fn is_ready(&self, now: Instant) -> bool {
+        !self.endpoint.read().terminating
+            && self.target.is_up(now)
+            && self.engine.read().awake != Some(false)
+    }
+
+    /// Calls `ask` with its source, if one is running.
+    pub fn with_source<T>(&self, ask: impl FnOnce(&dyn Source) -> T) -> Option<T> {
+        match &*self.source.read() {
+            SourceSlot::Running(source) => Some(ask(&**source)),
+            SourceSlot::Unknown | SourceSlot::Absent | SourceSlot::Closed => None,
+        }
+    }
+
+    /// Nobody knows yet whether it has a source.
+    pub fn wants_source(&self) -> bool {
+        matches!(*self.source.read(), SourceSlot::Unknown)
+    }
+
+    /// Starts a source unless one is running or the member is gone.
+    pub(super) fn attach(&self, start: impl FnOnce() -> Box<dyn Source>) -> bool {
+        let mut slot = self.source.write();
+        match *slot {
+            SourceSlot::Unknown | SourceSlot::Absent => {
+                *slot = SourceSlot::Running(start());
+                true
+            }
+            SourceSlot::Running(_) | SourceSlot::Closed => false,
+        }
+    }
+
+    /// It has no source.
+    pub(super) fn attach_none(&self) {
+        let mut slot = self.source.write();
+        if matches!(*slot, SourceSlot::Unknown) {
+            *slot = SourceSlot::Absent;
+        }
+    }
+
+    /// The engine is a new process: ask it again.
+    pub(super) fn forget_absence(&self) {
+        let mut slot = self.source.write();
+        if matches!(*slot, SourceSlot::Absent) {
+            *slot = SourceSlot::Unknown;
+        }
+    }
+
+    /// Takes the source away for good.
+    pub(super) fn close(&self) -> Option<Box<dyn Source>> {
+        match std::mem::replace(&mut *self.source.write(), SourceSlot::Closed) {
+            SourceSlot::Running(source) => Some(source),
+            SourceSlot::Unknown | SourceSlot::Absent | SourceSlot::Closed => None,
+        }
+    }
+
+    /// Tokens per block: events know best, then the discovery, then the engine's metrics.
+    pub fn block_size(&self) -> Option<BlockSize> {
+        self.with_source(|source| source.block_size())
+            .flatten()
+            .or_else(|| self.endpoint.read().block_size)
+            .or_else(|| self.engine.read().block_size.and_then(BlockSize::new))
+    }
+
+    /// A request with these keys asked the engine to announce blocks again.
+    pub fn expect_report(&self, keys: &[BlockKey]) {
+        self.with_source(|source| source.expect_report(keys.to_vec()));
+    }
+}

@@ -1,0 +1,281 @@
+//! The token ladder: ids in the request → the in-process tokenizer → an engine → an estimate. One budget for
+//! all of it; when it is spent, or the tokenizer's queue is full, the estimate is used at once, because a
+//! request that waits for its own placement is worse off than one that is placed by a guess.
+
+mod chain;
+mod engine;
+mod pool;
+mod trust;
+
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
+
+use lmetric_tokenize::{EncodeError, ModelTokenizer, Tokenized, estimate_chat, estimate_text};
+use tokio::time::Instant;
+
+pub use chain::Chains;
+pub use engine::{EngineError, EngineTokens};
+pub use pool::{Full, Pool};
+pub use trust::Trust;
+
+use crate::{
+    metrics::PlaceMetrics,
+    request::{ParsedRequest, PromptInput},
+};
+
+/// Where a request's tokens came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rung {
+    /// The request holds ids.
+    Request,
+    /// The in-process tokenizer.
+    Tokenizer,
+    /// An engine's `render` or `/tokenize`.
+    Engine,
+    /// Four bytes are a token.
+    Estimate,
+}
+
+impl Rung {
+    /// All, best first.
+    pub const ALL: [Self; 4] = [Self::Request, Self::Tokenizer, Self::Engine, Self::Estimate];
+
+    /// Stable name for metrics and `/debug/endpoints`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Tokenizer => "tokenizer",
+            Self::Engine => "engine",
+            Self::Estimate => "estimate",
+        }
+    }
+}
+
+/// Tokens of one prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromptTokens {
+    /// L, expanded media included.
+    pub tokens: u32,
+    /// Exact ids, or an estimate's pseudo-ids.
+    pub content: Content,
+}
+
+/// What a prompt's blocks are hashed from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// What the engine will see.
+    Exact(Tokenized),
+    /// Pseudo-ids; they match no engine's blocks, but equal beginnings of text still find each other.
+    Guess(Tokenized),
+}
+
+/// Tokens of a request's prompts.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    /// Where they came from.
+    pub rung: Rung,
+    /// One for each prompt of the request.
+    pub prompts: Vec<PromptTokens>,
+}
+
+/// One tokenizer group.
+pub struct GroupTokens {
+    /// Its tokenizer, if it has one.
+    pub tokenizer: Option<Arc<ModelTokenizer>>,
+    /// Tokens that an image counts as where nobody knows better.
+    pub image_tokens: u32,
+    /// Whether the tokenizer is believed.
+    pub trust: Trust,
+}
+
+/// Image tokens of a group that is not configured.
+const IMAGE_TOKENS: u32 = 1_024;
+
+/// The ladder.
+pub struct Ladder {
+    groups: HashMap<Arc<str>, GroupTokens>,
+    pool: Pool,
+    engine: EngineTokens,
+    settings: lmetric_api::Tokens,
+    metrics: PlaceMetrics,
+}
+
+/// Why a rung gave nothing and what comes next.
+enum Next {
+    Engine,
+    Estimate,
+}
+
+impl Ladder {
+    /// A ladder over these groups.
+    pub fn new(
+        groups: HashMap<Arc<str>, GroupTokens>,
+        pool: Pool,
+        engine: EngineTokens,
+        settings: lmetric_api::Tokens,
+        metrics: PlaceMetrics,
+    ) -> Self {
+        Self {
+            groups,
+            pool,
+            engine,
+            settings,
+            metrics,
+        }
+    }
+
+    /// A configured group.
+    pub fn group(&self, name: &str) -> Option<&GroupTokens> {
+        self.groups.get(name)
+    }
+
+    /// All configured groups.
+    pub fn groups(&self) -> impl Iterator<Item = (&Arc<str>, &GroupTokens)> {
+        self.groups.iter()
+    }
+
+    /// The rung that requests of a group start on.
+    pub fn first_rung(&self, group: &str) -> Rung {
+        match self.groups.get(group) {
+            Some(group) if group.tokenizer.is_some() && group.trust.is_kept() => Rung::Tokenizer,
+            _ => Rung::Engine,
+        }
+    }
+
+    /// Tokens of all prompts, within the budget. `engines` are those of the group that may be asked.
+    pub async fn count(
+        &self,
+        request: &Arc<ParsedRequest>,
+        group: &str,
+        engines: impl FnOnce() -> Vec<SocketAddr>,
+    ) -> Counted {
+        let started = Instant::now();
+        let counted = self.climb(request, group, engines, started + self.settings.budget).await;
+        if !request.prompts.is_empty() {
+            self.metrics.used(counted.rung);
+            self.metrics.tokens.observe_duration(started.elapsed());
+        }
+        counted
+    }
+
+    async fn climb(
+        &self,
+        request: &Arc<ParsedRequest>,
+        group: &str,
+        engines: impl FnOnce() -> Vec<SocketAddr>,
+        deadline: Instant,
+    ) -> Counted {
+        let image_tokens = self.groups.get(group).map_or(IMAGE_TOKENS, |group| group.image_tokens);
+        if let Some(prompts) = ids_of(request) {
+            return exact(Rung::Request, prompts, image_tokens);
+        }
+        let next = match self.groups.get(group) {
+            Some(GroupTokens {
+                tokenizer: Some(tokenizer),
+                trust,
+                ..
+            }) if trust.is_kept() => match self.tokenize(request, tokenizer, deadline).await {
+                Ok(prompts) => return exact(Rung::Tokenizer, prompts, image_tokens),
+                Err(next) => next,
+            },
+            _ => Next::Engine,
+        };
+        if matches!(next, Next::Engine) {
+            let asked = self.engine.tokens(request, &engines(), deadline).await;
+            match asked {
+                Ok(prompts) => return exact(Rung::Engine, prompts, image_tokens),
+                Err(error) => {
+                    if Instant::now() >= deadline {
+                        self.metrics.out_of_budget.inc();
+                    }
+                    tracing::debug!(%error, group, "an engine gave no tokens");
+                }
+            }
+        }
+        Counted {
+            rung: Rung::Estimate,
+            prompts: estimate(request, image_tokens),
+        }
+    }
+
+    async fn tokenize(
+        &self,
+        request: &Arc<ParsedRequest>,
+        tokenizer: &Arc<ModelTokenizer>,
+        deadline: Instant,
+    ) -> Result<Vec<Tokenized>, Next> {
+        let job = {
+            let request = request.clone();
+            let tokenizer = tokenizer.clone();
+            move || encode(&tokenizer, &request.prompts)
+        };
+        let Ok(result) = self.pool.submit(job) else {
+            self.metrics.queue_full.inc();
+            return Err(Next::Estimate);
+        };
+        match tokio::time::timeout_at(deadline, result).await {
+            Ok(Ok(Ok(prompts))) => Ok(prompts),
+            Ok(Ok(Err(error))) => {
+                tracing::debug!(%error, "the tokenizer cannot take a request");
+                Err(Next::Engine)
+            }
+            Ok(Err(_panicked)) => Err(Next::Estimate),
+            Err(_elapsed) => {
+                self.metrics.out_of_budget.inc();
+                Err(Next::Estimate)
+            }
+        }
+    }
+}
+
+/// The prompts' own ids, if all have them.
+fn ids_of(request: &ParsedRequest) -> Option<Vec<Tokenized>> {
+    let ids = |prompt: &PromptInput| match prompt {
+        PromptInput::Tokens(tokens) => Some(tokens.clone()),
+        PromptInput::Text { .. } | PromptInput::Chat(_) => None,
+    };
+    request.prompts.iter().map(ids).collect()
+}
+
+fn encode(tokenizer: &ModelTokenizer, prompts: &[PromptInput]) -> Result<Vec<Tokenized>, EncodeError> {
+    prompts
+        .iter()
+        .map(|prompt| match prompt {
+            PromptInput::Tokens(tokens) => Ok(tokens.clone()),
+            PromptInput::Text {
+                text,
+                add_special_tokens,
+            } => tokenizer.encode_text(text, *add_special_tokens),
+            PromptInput::Chat(chat) => tokenizer.encode_chat(chat),
+        })
+        .collect()
+}
+
+fn estimate(request: &ParsedRequest, image_tokens: u32) -> Vec<PromptTokens> {
+    let guess = |prompt: &PromptInput| match prompt {
+        PromptInput::Tokens(tokens) => tokens.clone(),
+        PromptInput::Text { text, .. } => estimate_text(text),
+        PromptInput::Chat(chat) => estimate_chat(chat),
+    };
+    let prompts = request.prompts.iter().map(guess);
+    prompts
+        .map(|tokens| PromptTokens {
+            tokens: length(&tokens, image_tokens),
+            content: Content::Guess(tokens),
+        })
+        .collect()
+}
+
+fn exact(rung: Rung, prompts: Vec<Tokenized>, image_tokens: u32) -> Counted {
+    let prompts = prompts
+        .into_iter()
+        .map(|tokens| PromptTokens {
+            tokens: length(&tokens, image_tokens),
+            content: Content::Exact(tokens),
+        })
+        .collect();
+    Counted { rung, prompts }
+}
+
+fn length(tokens: &Tokenized, image_tokens: u32) -> u32 {
+    u32::try_from(tokens.prompt_tokens(image_tokens as usize)).unwrap_or(u32::MAX)
+}
