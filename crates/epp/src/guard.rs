@@ -9,7 +9,8 @@ use crate::{clock::Clock, refusal::Refusal, request::ParsedRequest};
 /// Decides where a request goes.
 pub trait Place: Send + Sync + 'static {
     /// Chooses an endpoint and reserves it. Dropping the future, or the placement, gives the reservation back.
-    fn place(&self, request: &ParsedRequest) -> impl Future<Output = Result<Placement, Refusal>> + Send;
+    /// The request is shared, so that its prompts can go to another thread without a copy.
+    fn place(&self, request: Arc<ParsedRequest>) -> impl Future<Output = Result<Placement, Refusal>> + Send;
 }
 
 /// An open reservation, as the stream reports to it.

@@ -1,6 +1,21 @@
 //! The endpoint picker: an Envoy ext-proc server that sends each request to the engine LMetric picks.
 
+pub mod admin;
+pub mod args;
 pub mod clock;
+pub mod discovery;
+pub mod events;
+pub mod fleet;
 pub mod guard;
+pub mod housekeeping;
+pub mod load;
+pub mod metrics;
+pub mod picker;
 pub mod refusal;
 pub mod request;
+pub mod scrape;
+pub mod stream;
+pub mod tokens;
+
+#[cfg(test)]
+mod testing;

@@ -173,9 +173,9 @@ impl Picker {
 }
 
 impl Place for Picker {
-    async fn place(&self, request: &ParsedRequest) -> Result<Placement, Refusal> {
+    async fn place(&self, request: Arc<ParsedRequest>) -> Result<Placement, Refusal> {
         let _timer = Timer::start(&self.parts.metrics.place);
-        self.choose(&Arc::new(request.clone())).await
+        self.choose(&request).await
     }
 }
 

@@ -23,6 +23,16 @@ pub enum RefusalKind {
 }
 
 impl RefusalKind {
+    /// Every kind, in the order of their numbers.
+    pub const ALL: [Self; 6] = [
+        Self::BadRequest,
+        Self::UnknownModel,
+        Self::TooLarge,
+        Self::Overloaded,
+        Self::NoEndpoint,
+        Self::ShuttingDown,
+    ];
+
     /// HTTP status.
     pub fn status(self) -> u16 {
         match self {

@@ -1,8 +1,19 @@
 //! What a client asked for: its headers and body, read as far as placing it needs.
 
+mod fields;
+mod generate;
+mod head;
+mod parse;
+mod prompts;
+pub mod subset;
+
 use bytes::Bytes;
 use lmetric_scheduler::Subset;
 use lmetric_tokenize::{ChatRequest, Tokenized};
+
+pub use head::Head;
+pub(crate) use head::{text, value};
+pub use parse::{Asked, read};
 
 /// Which API the request speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
