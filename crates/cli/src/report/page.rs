@@ -181,7 +181,7 @@ impl<'a> Page<'a> {
             });
             let _ = write!(
                 cards,
-                "<div><dt>Prompt tokens from prefix caches</dt><dd><span class=\"big\">{:.0}<small> %</small></span><span class=\"why\">{name}: {:.0} %</span></dd></div>",
+                "<div><dt>Prompt tokens cached</dt><dd><span class=\"big\">{:.0}<small> %</small></span><span class=\"why\">{name}: {:.0} %</span></dd></div>",
                 figures[hero].hit_ratio * 100.0,
                 figures[base].hit_ratio * 100.0
             );

@@ -6,7 +6,7 @@ use super::page::escape;
 use crate::{stats::quantile, units::time_ms};
 
 const WIDTH: f64 = 460.0;
-const HEIGHT: f64 = 330.0;
+const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 42.0;
 const RIGHT: f64 = 448.0;
 const TOP: f64 = 16.0;
@@ -14,7 +14,7 @@ const BOTTOM: f64 = 292.0;
 /// Points drawn of each curve.
 const POINTS: usize = 240;
 /// Size of a label's letters, in the plot's own units.
-const LETTER: (f64, f64) = (7.2, 13.0);
+const LETTER: (f64, f64) = (8.6, 14.0);
 
 /// One run's distribution.
 #[derive(Clone, Debug)]
@@ -271,7 +271,7 @@ fn place(
     taken: &mut Vec<Rect>,
 ) -> (f64, f64, &'static str) {
     let width = label.chars().count() as f64 * LETTER.0 + 4.0;
-    let heights = [0.62, 0.5, 0.74, 0.38, 0.3, 0.82, 0.22, 0.9, 0.14];
+    let heights = [0.62, 0.5, 0.72, 0.38, 0.3, 0.82, 0.22, 0.14, 0.92];
     let sides = if own == 0 {
         ["end", "start"]
     } else {
@@ -299,7 +299,20 @@ fn place(
         };
         let outside = usize::from(rect.left < LEFT + 2.0 || rect.right > RIGHT - 2.0) * 10_000;
         let covered = taken.iter().filter(|other| rect.meets(**other)).count() * 1_000;
-        let cost = outside + covered + lines.iter().map(|line| rect.crossed_by(line)).sum::<usize>();
+        let apart = Rect {
+            left: rect.left.min(x + 2.0),
+            right: rect.right.max(x - 2.0),
+            ..rect
+        };
+        let crossed = lines.iter().enumerate().map(|(other, line)| {
+            // Another curve may not even run between a label and its own.
+            if other == own {
+                rect.crossed_by(line)
+            } else {
+                apart.crossed_by(line)
+            }
+        });
+        let cost = outside + covered + crossed.sum::<usize>();
         if best.is_none_or(|(least, _, _)| cost < least) {
             best = Some((cost, rect, anchor));
         }
