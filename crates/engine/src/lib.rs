@@ -35,6 +35,8 @@ mod events;
 mod hardware;
 mod hash;
 mod pool;
+#[cfg(test)]
+mod properties;
 mod request;
 mod stats;
 mod step_time;

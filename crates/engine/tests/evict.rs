@@ -1,6 +1,8 @@
 //! The engine against a captured vLLM with a cache of 27 blocks: evictions, shared prefixes, duplicates,
 //! preemptions and a reset have to come out as the same events in the same batches.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot read its data fails")]
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,58 +132,40 @@ fn lines(text: &str) -> Vec<Value> {
 
 fn captured_batches() -> Vec<(String, Vec<Change>)> {
     let mut names = Names::default();
+    let mut change = |event: &Value| match event["type"].as_str() {
+        Some("BlockStored") => Change::Stored {
+            parent: event["parent_block_hash"].as_u64().map(|hash| names.of(hash)),
+            blocks: integers(&event["block_hashes"])
+                .map(|hash| names.of(hash))
+                .collect(),
+            tokens: integers(&event["token_ids"]).map(|token| token as u32).collect(),
+        },
+        Some("BlockRemoved") => Change::Removed(names.of(event["block_hashes"][0].as_u64().unwrap())),
+        Some("AllBlocksCleared") => Change::Cleared,
+        other => panic!("unexpected event {other:?}"),
+    };
     lines(include_str!("../testdata/evict-events.jsonl"))
         .iter()
         .map(|line| {
-            let changes = line["events"].as_array().unwrap().iter().map(|event| {
-                let mut hashes = || -> Vec<usize> {
-                    event["block_hashes"]
-                        .as_array()
-                        .unwrap()
-                        .iter()
-                        .map(|hash| names.of(hash.as_u64().unwrap()))
-                        .collect()
-                };
-                match event["type"].as_str().unwrap() {
-                    "BlockStored" => {
-                        // the parent is named first here and below
-                        let parent = event["parent_block_hash"].as_u64();
-                        let blocks;
-                        let parent = match parent {
-                            Some(hash) => {
-                                let parent = names.of(hash);
-                                blocks = event["block_hashes"]
-                                    .as_array()
-                                    .unwrap()
-                                    .iter()
-                                    .map(|hash| names.of(hash.as_u64().unwrap()))
-                                    .collect();
-                                Some(parent)
-                            }
-                            None => {
-                                blocks = hashes();
-                                None
-                            }
-                        };
-                        let tokens = event["token_ids"].as_array().unwrap();
-                        let tokens = tokens
-                            .iter()
-                            .map(|token| token.as_u64().unwrap() as u32)
-                            .collect();
-                        Change::Stored {
-                            parent,
-                            blocks,
-                            tokens,
-                        }
-                    }
-                    "BlockRemoved" => Change::Removed(hashes()[0]),
-                    "AllBlocksCleared" => Change::Cleared,
-                    other => panic!("unexpected event {other}"),
-                }
-            });
-            (line["step"].as_str().unwrap().to_owned(), changes.collect())
+            let step = line["step"].as_str().unwrap().to_owned();
+            (
+                step,
+                line["events"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(&mut change)
+                    .collect(),
+            )
         })
         .collect()
+}
+
+fn integers(list: &Value) -> impl Iterator<Item = u64> {
+    list.as_array()
+        .unwrap()
+        .iter()
+        .map(|number| number.as_u64().unwrap())
 }
 
 #[test]
