@@ -145,7 +145,7 @@ impl Watch {
                 vocabulary: Arc::default(),
             },
             max_output,
-            report_reused: id.0 % 5 == 0,
+            report_reused: id.0.is_multiple_of(5),
         };
         self.engine.add(request, self.now).unwrap();
         self.open.insert(
@@ -507,7 +507,7 @@ fn an_hour_of_one_engine_takes_little_real_time() {
     let began = std::time::Instant::now();
     let mut now = Duration::ZERO;
     let mut next = 0_u64;
-    while now < Duration::from_secs(3600) {
+    while now < Duration::from_hours(1) {
         while Duration::from_millis(833 * next) <= now {
             let family = next % 64;
             let hashes = (0..750_u64).map(|block| {
