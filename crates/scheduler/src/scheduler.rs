@@ -353,6 +353,11 @@ impl Scheduler {
         true
     }
 
+    /// Whether the reservation is neither released nor closed with its endpoint.
+    pub fn is_open(&self, id: ReservationId) -> bool {
+        self.state.lock().slab.place(id).is_some()
+    }
+
     /// Open reservations.
     pub fn open(&self) -> usize {
         self.state.lock().slab.len()

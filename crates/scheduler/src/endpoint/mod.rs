@@ -45,7 +45,7 @@ pub struct EndpointSpec {
 }
 
 /// What one scrape of an engine said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ScrapeSample {
     /// When the scrape was sent.
     pub sent: Time,

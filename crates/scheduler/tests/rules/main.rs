@@ -1,0 +1,13 @@
+//! The scheduler's rules, seen from outside: a virtual clock, seeded random numbers and modelled engines.
+#![cfg(not(feature = "shuttle"))]
+
+mod bench;
+mod burst;
+mod candidates;
+mod conservation;
+mod ejection;
+mod foreign;
+mod hotspot;
+mod overlay;
+mod progress;
+mod quiet;
