@@ -107,6 +107,10 @@ impl Cache {
         self.stats.degraded
     }
 
+    pub(super) fn malformed(&mut self) {
+        self.stats.malformed += 1;
+    }
+
     pub(super) fn expect_report(&mut self, keys: Vec<BlockKey>) {
         self.reports.expect(keys);
     }
@@ -158,7 +162,7 @@ impl Cache {
                 self.stats.batches += 1;
             }
             Err(_) => {
-                self.stats.malformed += 1;
+                self.malformed();
                 applied.broken = true;
             }
         }

@@ -156,6 +156,11 @@ impl Source {
         self.obey(verdict, seq, payload, adopt, out);
     }
 
+    /// Something came that is no message.
+    pub fn malformed(&mut self) {
+        self.cache.malformed();
+    }
+
     /// The replay came to its end.
     pub fn replay_ended(&mut self, id: ReplayId, adopt: &mut Adopt<'_>, out: &mut Outcome) {
         if id.0 == self.replay_id {
