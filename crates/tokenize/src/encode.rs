@@ -124,19 +124,19 @@ impl Encode for Pipeline {
     }
 }
 
-/// The pipeline cuts the raw text at added tokens first and treats what lies between alone, so the
-/// pieces depend on each other only where an added token looks past its own characters, or where a
-/// normalizer treats the start of the text differently.
+/// The pipeline cuts the raw text at the added tokens that are matched on raw text, leftmost first,
+/// and normalizes, cuts and tokenizes what lies between alone. So a piece means the same by itself
+/// unless a raw token's match depends on its neighbours (`single_word`), or a normalizer treats the
+/// start of the text differently. Tokens that strip spaces or are matched on normalized text change
+/// where cuts are, but not what a piece between two cuts is.
 fn pieces_are_independent(inner: &PipelineTokenizer) -> bool {
-    let looks_around = |token: &tokenizers::vocab::bucket_added_vocabulary::AddedToken| {
-        token.lstrip || token.rstrip || token.single_word || token.normalized
-    };
+    let added = inner.get_added_vocabulary().get_added_tokens_decoder();
+    let looks_around = added.values().any(|token| token.single_word && !token.normalized);
     let knows_the_start = |normalizer: &PipelineNormalizer| match normalizer {
         PipelineNormalizer::Metaspace(metaspace) => metaspace.prepend() == PrependBehavior::First,
         _ => false,
     };
-    !inner.get_added_vocabulary().get_added_tokens_decoder().values().any(looks_around)
-        && !inner.get_normalizers().iter().any(knows_the_start)
+    !looks_around && !inner.get_normalizers().iter().any(knows_the_start)
 }
 
 /// Largest id of the model's vocabulary and the added tokens, + 1.

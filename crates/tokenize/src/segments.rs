@@ -162,3 +162,100 @@ impl Shard {
         self.bytes -= slot.entry.cost();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// One id per byte; `#` is an added token. Counts the bytes it is asked to encode.
+    #[derive(Default)]
+    struct Counting {
+        encoded: AtomicUsize,
+    }
+
+    impl Encode for Counting {
+        fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+            self.encoded.fetch_add(text.len(), Ordering::Relaxed);
+            ids.extend(text.bytes().map(u32::from));
+            Ok(())
+        }
+
+        fn pieces_are_independent(&self) -> bool {
+            true
+        }
+
+        fn pieces<'text>(&self, text: &'text str, each: &mut dyn FnMut(Piece<'text>)) {
+            for (at, piece) in text.split('#').enumerate() {
+                if at > 0 {
+                    each(Piece::Added(u32::from(b'#')));
+                }
+                if !piece.is_empty() {
+                    each(Piece::Text(piece));
+                }
+            }
+        }
+
+        fn affixes(&self) -> (&[u32], &[u32]) {
+            (&[], &[])
+        }
+
+        fn vocabulary(&self) -> u32 {
+            256
+        }
+
+        fn decode(&self, _ids: &[u32]) -> Result<String, TokenizerError> {
+            Ok(String::new())
+        }
+    }
+
+    fn encode(cache: &SegmentCache, encoder: &Counting, text: &str) -> (Vec<u32>, usize) {
+        let before = encoder.encoded.load(Ordering::Relaxed);
+        let mut ids = Vec::new();
+        cache.encode(encoder, text, &mut ids).unwrap();
+        (ids, encoder.encoded.load(Ordering::Relaxed) - before)
+    }
+
+    #[test]
+    fn the_next_turn_encodes_only_its_new_text() {
+        let cache = SegmentCache::new(1 << 20);
+        let encoder = Counting::default();
+        let mut text = String::new();
+        for turn in 0..40 {
+            let message = format!("#message number {turn}: {}", "some words, ".repeat(30));
+            text.push_str(&message);
+            let (ids, encoded) = encode(&cache, &encoder, &text);
+            assert_eq!(encoded, message.len() - 1);
+            assert_eq!(ids, text.bytes().map(u32::from).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn the_bound_holds_and_what_is_used_stays() {
+        let bytes = 256 << 10;
+        let cache = SegmentCache::new(bytes);
+        let encoder = Counting::default();
+        let shared = "the system prompt that every request begins with ".repeat(4);
+        encode(&cache, &encoder, &shared);
+        let mut misses = 0;
+        for at in 0..5_000 {
+            misses += usize::from(encode(&cache, &encoder, &shared).1 > 0);
+            encode(&cache, &encoder, &format!("a prompt that never comes again, number {at} {}", "x".repeat(200)));
+            assert!(cache.bytes() <= bytes);
+        }
+        assert_eq!(misses, 0);
+    }
+
+    #[test]
+    fn a_text_too_long_for_the_cache_pushes_nothing_out() {
+        let cache = SegmentCache::new(256 << 10);
+        let encoder = Counting::default();
+        let kept = "a text of ordinary length that is kept in the cache";
+        encode(&cache, &encoder, kept);
+        let held = cache.bytes();
+        encode(&cache, &encoder, &"long ".repeat(100_000));
+        assert_eq!(cache.bytes(), held);
+        assert_eq!(encode(&cache, &encoder, kept).1, 0);
+    }
+}

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use minijinja::value::{Kwargs, ValueKind};
+use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
 /// Nesting that is refused, so that a crafted value cannot exhaust the stack.
@@ -14,8 +14,12 @@ const DEEPEST: usize = 200;
 const BYTES_PER_FUEL: usize = 4;
 
 /// The filter: `value | tojson(ensure_ascii, indent, separators, sort_keys)`.
-pub(super) fn tojson(state: &State, value: &Value, args: &[Value]) -> Result<Value, Error> {
-    let (positional, kwargs): (&[Value], Kwargs) = minijinja::value::from_args(args)?;
+pub(super) fn tojson(
+    state: &State<'_, '_>,
+    value: &Value,
+    positional: Rest<Value>,
+    kwargs: Kwargs,
+) -> Result<Value, Error> {
     let argument = |at: usize, name: &'static str| -> Result<Option<Value>, Error> {
         match positional.get(at) {
             Some(value) => Ok(Some(value.clone())),
@@ -206,7 +210,7 @@ fn string(out: &mut String, text: &str, ascii: bool) {
 
 /// Python's `repr` of a float: the shortest digits that round-trip, an exponent below 1e-4 and
 /// from 1e16 on.
-fn float(value: f64) -> String {
+pub(super) fn float(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
     }

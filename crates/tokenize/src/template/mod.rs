@@ -137,9 +137,17 @@ fn environment(clock: Clock) -> Result<Environment<'static>, Error> {
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    environment.add_filter("tojson", |state: &minijinja::State, value: &Value, args: minijinja::value::Rest<Value>| {
-        json::tojson(state, value, &args)
+    environment.set_debug(false); // its reports would quote prompts
+    environment.set_formatter(|out, state, value| {
+        if value.kind() == ValueKind::Number && !value.is_integer() {
+            let number = f64::try_from(value.clone())?;
+            if number.is_finite() {
+                return Ok(out.write_str(&json::float(number))?);
+            }
+        }
+        minijinja::escape_formatter(out, state, value)
     });
+    environment.add_filter("tojson", json::tojson);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message))
     });
