@@ -7,14 +7,18 @@ pub mod discovery;
 pub mod events;
 pub mod fleet;
 pub mod guard;
+pub mod health;
 pub mod housekeeping;
 pub mod load;
 pub mod metrics;
 pub mod picker;
 pub mod refusal;
 pub mod request;
+pub mod run;
 pub mod scrape;
+pub mod server;
 pub mod stream;
+pub mod tls;
 pub mod tokens;
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ impl Head {
 }
 
 /// A header's value: Envoy fills `raw_value`, other gateways may fill `value`.
-pub(crate) fn value(header: &HeaderValue) -> &[u8] {
+fn value(header: &HeaderValue) -> &[u8] {
     if header.raw_value.is_empty() {
         header.value.as_bytes()
     } else {

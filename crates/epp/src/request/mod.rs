@@ -12,7 +12,7 @@ use lmetric_scheduler::Subset;
 use lmetric_tokenize::{ChatRequest, Tokenized};
 
 pub use head::Head;
-pub(crate) use head::{text, value};
+pub(crate) use head::text;
 pub use parse::{Asked, read};
 
 /// Which API the request speaks.

@@ -64,6 +64,11 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// Streams now.
+    pub fn open(&self) -> u64 {
+        self.open.load(Relaxed)
+    }
+
     fn count_refused(&self, kind: RefusalKind) {
         self.refused[kind as usize].fetch_add(1, Relaxed);
     }

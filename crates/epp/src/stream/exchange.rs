@@ -495,3 +495,8 @@ impl Exchange {
         }
     }
 }
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
