@@ -2,5 +2,8 @@
 
 mod captures;
 mod decode;
+mod encode;
 mod holders;
 mod plain;
+mod publisher;
+mod transport;
