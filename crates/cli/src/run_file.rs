@@ -65,6 +65,9 @@ pub struct RunInfo {
     pub planned: u64,
     /// Requests that had not ended when it was interrupted.
     pub unfinished: u64,
+    /// Requests one at a time, to be compared with the engine model.
+    #[serde(default)]
+    pub idle: bool,
     /// Ended early by a person.
     pub interrupted: bool,
     /// Version of the tool.

@@ -12,15 +12,20 @@ pub enum UrlError {
     #[error("{0:?} is not an address; write it like http://127.0.0.1:8081")]
     Malformed(String),
     /// Another scheme.
-    #[error("{0:?} is not plain http; give the gateway's http listener")]
+    #[error("{0:?} is neither http nor https; write it like http://127.0.0.1:8081")]
     Scheme(String),
 }
 
-/// `http://host:port`, perhaps with a path before the API's own (a trailing `/v1` is understood).
+/// `http://host:port` or `https://host:port`, perhaps with a path before the API's own (a trailing `/v1` is understood).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseUrl(String);
 
 impl BaseUrl {
+    /// Whether TLS is spoken there.
+    pub fn is_https(&self) -> bool {
+        self.0.starts_with("https:")
+    }
+
     /// The address of `path`, which begins with `/`.
     pub fn join(&self, path: &str) -> Result<Uri, UrlError> {
         let text = format!("{}{path}", self.0);
@@ -34,11 +39,12 @@ impl FromStr for BaseUrl {
     fn from_str(text: &str) -> Result<Self, UrlError> {
         let malformed = || UrlError::Malformed(text.to_owned());
         let uri: Uri = text.parse().map_err(|_| malformed())?;
-        match uri.scheme_str() {
-            Some("http") => {}
+        let scheme = match uri.scheme_str() {
+            Some("http") => "http",
+            Some("https") => "https",
             Some(_) => return Err(UrlError::Scheme(text.to_owned())),
             None => return Err(malformed()),
-        }
+        };
         let host = uri
             .authority()
             .filter(|authority| !authority.host().is_empty())
@@ -48,7 +54,7 @@ impl FromStr for BaseUrl {
         }
         let path = uri.path().trim_end_matches('/');
         let path = path.strip_suffix("/v1").unwrap_or(path);
-        Ok(Self(format!("http://{host}{path}")))
+        Ok(Self(format!("{scheme}://{host}{path}")))
     }
 }
 
@@ -78,6 +84,13 @@ mod tests {
     }
 
     #[test]
+    fn https_is_told() {
+        let secure: BaseUrl = "https://h/v1".parse().unwrap();
+        assert!(secure.is_https() && secure.to_string() == "https://h");
+        assert!(!"http://https".parse::<BaseUrl>().unwrap().is_https());
+    }
+
+    #[test]
     fn what_cannot_be_reached_is_refused_with_a_remedy() {
         for bad in ["127.0.0.1:8081", "nonsense", "", "http://", "http://h?x=1"] {
             assert!(
@@ -93,7 +106,7 @@ mod tests {
                 .parse::<BaseUrl>()
                 .unwrap_err()
                 .to_string()
-                .contains("plain http")
+                .contains("neither http nor https")
         );
     }
 }

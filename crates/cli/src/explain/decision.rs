@@ -5,6 +5,9 @@ use serde::Deserialize;
 /// What the admin endpoint answers.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Decisions {
+    /// The picker's clock, nanoseconds since it began.
+    #[serde(default)]
+    pub now: Option<u64>,
     /// Newest first.
     pub decisions: Vec<Decision>,
 }
@@ -16,6 +19,9 @@ pub struct Decision {
     pub request_id: String,
     /// Model asked for.
     pub model: String,
+    /// When, on the picker's clock.
+    #[serde(default)]
+    pub at: u64,
     /// Policy.
     pub policy: String,
     /// Prompt tokens over all prompts.

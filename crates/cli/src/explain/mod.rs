@@ -14,8 +14,8 @@ use clap::Args;
 use http_body_util::{BodyExt as _, Full, Limited};
 
 use crate::{
-    client::{BaseUrl, error_message, http_client},
-    units::{grouped, short_count},
+    client::{BaseUrl, Trust, error_message, http_client},
+    units::{grouped, short_count, time_ms},
 };
 
 /// Bytes of an answer that are read: 1,000 decisions of 64 candidates fit.
@@ -62,7 +62,10 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<Exi
             writeln!(out)?;
         }
     } else {
-        print(decision, out)?;
+        let age = answer
+            .now
+            .map(|now| Duration::from_nanos(now.saturating_sub(decision.at)));
+        print(decision, age, out)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -76,7 +79,7 @@ async fn fetch(args: &ExplainArgs) -> anyhow::Result<Bytes> {
     let asking = async {
         let mut request = http::Request::new(Full::new(Bytes::new()));
         *request.uri_mut() = uri;
-        let answer = http_client().request(request).await?;
+        let answer = http_client(&args.admin, &Trust::System)?.request(request).await?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), MOST_BYTES)
             .collect()
@@ -122,15 +125,18 @@ fn encoded(text: &str) -> String {
         .collect()
 }
 
-fn print(decision: &Decision, out: &mut impl Write) -> std::io::Result<()> {
+fn print(decision: &Decision, age: Option<Duration>, out: &mut impl Write) -> std::io::Result<()> {
     let weight = if decision.weight > 1 {
         format!(", {} engine requests", decision.weight)
     } else {
         String::new()
     };
+    let age = age
+        .map(|age| format!(" · {} ago", time_ms(age.as_secs_f64() * 1e3)))
+        .unwrap_or_default();
     writeln!(
         out,
-        "request {} · model {} · policy {} · {} prompt tokens{weight}\n",
+        "request {} · model {} · policy {} · {} prompt tokens{weight}{age}\n",
         decision.request_id,
         decision.model,
         decision.policy,
@@ -194,12 +200,17 @@ mod tests {
             ["127.0.1.10:8000",{"slot":2,"hit":3200,"q":21000,"bs":9,"score":null,"filtered":true}]]}]}"#;
         let decisions: Decisions = serde_json::from_str(body).unwrap();
         let mut out = Vec::new();
-        print(&decisions.decisions[0], &mut out).unwrap();
+        print(
+            &decisions.decisions[0],
+            Some(Duration::from_millis(3_200)),
+            &mut out,
+        )
+        .unwrap();
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
-            "request lmetric-7 · model qwen2-7b · policy lmetric · 4,000 prompt tokens"
+            "request lmetric-7 · model qwen2-7b · policy lmetric · 4,000 prompt tokens · 3.20 s ago"
         );
         assert_eq!(
             lines[3],

@@ -170,6 +170,7 @@ mod tests {
         Decision {
             request_id: "r1".to_owned(),
             model: "m".to_owned(),
+            at: 0,
             policy: policy.to_owned(),
             tokens: 4_000,
             weight: 1,

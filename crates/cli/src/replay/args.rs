@@ -97,6 +97,9 @@ pub struct ReplayArgs {
     /// Header to send with every request, like 'Authorization: Bearer KEY'
     #[arg(long, value_name = "NAME: VALUE", value_parser = header, help_heading = "Sending")]
     pub header: Vec<(HeaderName, HeaderValue)>,
+    /// Certificate authority (PEM) to trust for an https address, instead of the system's
+    #[arg(long, value_name = "FILE", help_heading = "Sending")]
+    pub ca: Option<PathBuf>,
     /// Give a request up after this much real time
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration, help_heading = "Sending")]
     pub timeout: Duration,

@@ -29,7 +29,7 @@ use self::{
     tally::Tally,
 };
 use crate::{
-    client::http_client,
+    client::{Trust, http_client},
     run_file::{RunFile, RunInfo, SCHEMA},
     stats::rounded,
     trace::{Arrival, Pacing, Trace, schedule},
@@ -117,8 +117,14 @@ pub async fn run(args: ReplayArgs, stop: CancellationToken) -> anyhow::Result<Ex
     let done = tally.done();
     let interrupted = done < planned;
     let (mut summary, records) = tally.finish(gauges.peak.load(Ordering::Relaxed));
-    if let Some(engine) = engine.filter(|_| !interrupted) {
-        summary.idle = Some(engine.compare(&records.rows)?);
+    if let Some(engine) = engine {
+        summary.idle = engine.compare(&records.rows);
+        if summary.idle.is_none() {
+            eprintln!(
+                "{}: no answer told its prompt tokens, so there is nothing to compare with the model",
+                args.label
+            );
+        }
     }
     let run = RunInfo {
         label: args.label.clone(),
@@ -151,6 +157,7 @@ pub async fn run(args: ReplayArgs, stop: CancellationToken) -> anyhow::Result<Ex
         wall_s: rounded(began.elapsed().as_secs_f64()),
         planned,
         unfinished: planned - done,
+        idle: args.idle.is_some(),
         interrupted,
         tool: concat!("lmetric ", env!("CARGO_PKG_VERSION")).to_owned(),
     };
@@ -186,7 +193,7 @@ fn target(args: &ReplayArgs) -> anyhow::Result<Target> {
         })
         .collect();
     Ok(Target {
-        client: http_client(),
+        client: http_client(&args.url, &args.ca.clone().map_or(Trust::System, Trust::File))?,
         uri: args.url.join(args.prompt.path())?,
         headers,
         id_prefix: format!("{label}-"),
@@ -276,16 +283,22 @@ fn conclude(file: &RunFile) {
         records: _,
     } = file;
     let took = Duration::from_secs_f64(run.wall_s.max(0.0)).as_secs();
+    let figures = if summary.ttft_ms.count == 0 {
+        String::new()
+    } else {
+        format!(
+            "; TTFT mean {} p99 {}, TPOT mean {}, {:.1} % of {} prompt tokens cached",
+            time_ms(summary.ttft_ms.mean),
+            time_ms(summary.ttft_ms.p99),
+            time_ms(summary.tpot_ms.mean),
+            summary.hit_ratio * 100.0,
+            grouped(summary.prompt_tokens),
+        )
+    };
+    let (requests, errors) = (grouped(summary.requests), summary.errors);
     eprintln!(
-        "{}: {} requests in {took} s, {} errors; TTFT mean {} p99 {}, TPOT mean {}, {:.1} % of {} prompt tokens cached",
-        run.label,
-        grouped(summary.requests),
-        summary.errors,
-        time_ms(summary.ttft_ms.mean),
-        time_ms(summary.ttft_ms.p99),
-        time_ms(summary.tpot_ms.mean),
-        summary.hit_ratio * 100.0,
-        grouped(summary.prompt_tokens),
+        "{}: {requests} requests in {took} s, {errors} errors{figures}",
+        run.label
     );
     for (kind, count) in &summary.errors_by_kind {
         let example = summary.error_examples.get(kind).map_or("", String::as_str);

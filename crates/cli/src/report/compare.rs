@@ -101,7 +101,7 @@ impl Comparison {
 
     /// Compares `files`.
     pub fn new(files: Vec<RunFile>, baseline: &str) -> anyhow::Result<Self> {
-        let (idle, runs): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.summary.idle.is_some());
+        let (idle, runs): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.run.idle);
         for (i, run) in runs.iter().enumerate() {
             let label = &run.run.label;
             if runs[..i].iter().any(|other| other.run.label == *label) {

@@ -266,6 +266,49 @@ async fn an_endpoint_that_is_gone_is_a_connect_error() {
     );
 }
 
+#[tokio::test]
+async fn an_https_address_is_believed_by_its_authority_only() {
+    let (fake, certificate) = Fake::start_tls(|_| fast()).await;
+    let folder = tempfile::tempdir().unwrap();
+    support::trace(folder.path(), 2, 1, 1);
+    let authority = folder.path().join("ca.pem");
+    std::fs::write(&authority, certificate).unwrap();
+    let url = fake.url().replace("http:", "https:");
+    let (code, file) = run(folder.path(), &url, &["--ca", authority.to_str().unwrap()]).await;
+    assert!(is(code, 0), "{:?}", file.summary.error_examples);
+
+    let stranger = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(&authority, stranger.cert.pem()).unwrap();
+    let (code, file) = run(folder.path(), &url, &["--ca", authority.to_str().unwrap()]).await;
+    assert!(is(code, 1));
+    assert!(
+        file.summary.error_examples["connect"].contains("certificate"),
+        "{:?}",
+        file.summary.error_examples
+    );
+
+    std::fs::write(&authority, "nothing").unwrap();
+    let args = args(folder.path(), &url, &["--ca", authority.to_str().unwrap()]);
+    let text = format!(
+        "{:#}",
+        replay::run(args, CancellationToken::new()).await.unwrap_err()
+    );
+    assert!(
+        text.contains("no certificate in it; give a PEM file with --ca"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn an_idle_run_without_usage_is_kept_without_a_comparison() {
+    let fake = Fake::start(|_| Answer::Status(503)).await;
+    let folder = tempfile::tempdir().unwrap();
+    support::trace(folder.path(), 3, 1, 1);
+    let (code, file) = run(folder.path(), &fake.url(), &["--idle", "2"]).await;
+    assert!(is(code, 1));
+    assert_eq!((file.summary.idle, file.summary.errors), (None, 2));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn past_the_in_flight_bound_requests_are_refused_here_and_counted() {
     let fake = Fake::start(|_| Answer::Tokens {

@@ -79,6 +79,7 @@ fn run_file(label: &str, scale: f64, fail_every: Option<u32>) -> RunFile {
         wall_s: 75.0,
         planned: 200,
         unfinished: 0,
+        idle: false,
         interrupted: false,
         tool: "lmetric test".to_owned(),
     };
@@ -228,6 +229,7 @@ fn the_pages_figures_are_the_jsons_and_the_runs() {
 fn the_table_has_a_row_for_each_policy_and_ratios_to_the_baseline() {
     let mut files = three();
     let mut idle = run_file("idle", 1.0, None);
+    idle.run.idle = true;
     idle.summary.idle = Some(IdleOverhead {
         requests: 8,
         measured_ttft_ms: 1_021.0,

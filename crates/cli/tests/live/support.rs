@@ -21,8 +21,10 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
+use rustls_pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -70,6 +72,30 @@ pub(crate) struct Fake {
 
 impl Fake {
     pub(crate) async fn start(answer: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Self {
+        Self::listen(answer, None).await
+    }
+
+    /// Over TLS, with a certificate of its own whose PEM is returned.
+    pub(crate) async fn start_tls(
+        answer: impl Fn(usize) -> Answer + Send + Sync + 'static,
+    ) -> (Self, String) {
+        let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+        let config =
+            rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_no_client_auth()
+                .with_single_cert(vec![own.cert.der().clone()], key)
+                .unwrap();
+        let fake = Self::listen(answer, Some(TlsAcceptor::from(Arc::new(config)))).await;
+        (fake, own.cert.pem())
+    }
+
+    async fn listen(
+        answer: impl Fn(usize) -> Answer + Send + Sync + 'static,
+        tls: Option<TlsAcceptor>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
@@ -78,15 +104,20 @@ impl Fake {
         let server = tokio::spawn(async move {
             loop {
                 let (socket, _) = listener.accept().await.unwrap();
-                let (answer, all, left) = (answer.clone(), all.clone(), left.clone());
+                let (answer, all, left, tls) = (answer.clone(), all.clone(), left.clone(), tls.clone());
                 tokio::spawn(async move {
                     let service = service_fn(move |request| {
                         let (answer, all, left) = (answer.clone(), all.clone(), left.clone());
                         async move { Ok::<_, Infallible>(serve(request, &*answer, &all, left).await) }
                     });
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(socket), service)
-                        .await;
+                    let server = hyper::server::conn::http1::Builder::new();
+                    let _ = match tls {
+                        None => server.serve_connection(TokioIo::new(socket), service).await,
+                        Some(tls) => match tls.accept(socket).await {
+                            Ok(socket) => server.serve_connection(TokioIo::new(socket), service).await,
+                            Err(_) => Ok(()),
+                        },
+                    };
                 });
             }
         });
