@@ -1,5 +1,5 @@
 //! Everything that can be wrong is found here, before a port is bound: the configuration, the log filter, the
-//! endpoints file, the tokenizers.
+//! endpoints file, the tokenizers, the certificate.
 
 use std::{collections::HashMap, path::Path, sync::Arc};
 
@@ -10,6 +10,7 @@ use lmetric_tokenize::{LoadError, ModelTokenizer};
 use crate::{
     args::Args,
     discovery::FileDiscovery,
+    tls::{ServerTls, TlsError},
     tokens::{GroupTokens, Trust},
 };
 
@@ -23,6 +24,8 @@ pub struct Loaded {
     pub discovery: FileDiscovery,
     /// Tokenizer groups by name.
     pub groups: HashMap<Arc<str>, GroupTokens>,
+    /// Certificate of the ext-proc port; `None` where TLS is off.
+    pub tls: Option<ServerTls>,
 }
 
 /// Why the picker cannot start: one line with file, field and remedy.
@@ -34,6 +37,9 @@ pub enum StartError {
     /// A tokenizer folder.
     #[error(transparent)]
     Tokenizer(#[from] LoadError),
+    /// A certificate.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// Reads and checks everything that `args` and the configuration name.
@@ -45,6 +51,7 @@ pub fn load(args: &Args) -> Result<Loaded, StartError> {
         config.log.clone_from(log);
     }
     check_log(&config.log, log.is_some(), file)?;
+    let tls = ServerTls::new(&config.tls)?;
     let discovery = FileDiscovery::open(&config.endpoints)?;
     let mut groups = HashMap::new();
     for group in &config.models {
@@ -66,6 +73,7 @@ pub fn load(args: &Args) -> Result<Loaded, StartError> {
         file: file.clone(),
         discovery,
         groups,
+        tls,
     })
 }
 

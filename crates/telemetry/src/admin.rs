@@ -11,35 +11,59 @@ use axum::{
 };
 use parking_lot::RwLock;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{CONTENT_TYPE, Logs, encode};
 
 /// What stands between the process and being ready. Clones are the same. Ready when nothing does.
 #[derive(Clone, Debug, Default)]
-pub struct Readiness(Arc<RwLock<BTreeMap<&'static str, String>>>);
+pub struct Readiness(Arc<Blockers>);
+
+#[derive(Debug)]
+struct Blockers {
+    reasons: RwLock<BTreeMap<&'static str, String>>,
+    ready: watch::Sender<bool>,
+}
+
+impl Default for Blockers {
+    fn default() -> Self {
+        Self {
+            reasons: RwLock::default(),
+            ready: watch::Sender::new(true),
+        }
+    }
+}
 
 impl Readiness {
     /// Not ready because of `what`, in words for a person.
     pub fn block(&self, what: &'static str, why: impl Into<String>) {
-        self.0.write().insert(what, why.into());
+        let mut reasons = self.0.reasons.write();
+        reasons.insert(what, why.into());
+        self.0.ready.send_replace(false);
     }
 
     /// `what` no longer stands in the way.
     pub fn clear(&self, what: &'static str) {
-        self.0.write().remove(what);
+        let mut reasons = self.0.reasons.write();
+        reasons.remove(what);
+        self.0.ready.send_replace(reasons.is_empty());
     }
 
     /// Nothing stands in the way.
     pub fn is_ready(&self) -> bool {
-        self.0.read().is_empty()
+        *self.0.ready.borrow()
+    }
+
+    /// Changes of [`Readiness::is_ready`].
+    pub fn subscribe(&self) -> watch::Receiver<bool> {
+        self.0.ready.subscribe()
     }
 
     /// Everything that stands in the way, one line each.
     pub fn reasons(&self) -> String {
         let mut lines = String::new();
-        for (what, why) in self.0.read().iter() {
+        for (what, why) in self.0.reasons.read().iter() {
             lines.push_str(what);
             lines.push_str(": ");
             lines.push_str(why);
@@ -64,15 +88,14 @@ struct Shared {
 }
 
 impl Admin {
-    /// Binds `address`; `more` are the process's own routes.
-    pub async fn bind(
-        address: SocketAddr,
+    /// Serves on `listener`; `more` are the process's own routes.
+    pub fn new(
+        listener: TcpListener,
         registry: Registry,
         readiness: Readiness,
         logs: Logs,
         more: Router,
-    ) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
+    ) -> Self {
         let shared = Shared {
             registry: Arc::new(registry),
             readiness,
@@ -85,7 +108,7 @@ impl Admin {
             .route("/debug/log", put(set_log).get(log))
             .with_state(shared)
             .merge(more);
-        Ok(Self { listener, router })
+        Self { listener, router }
     }
 
     /// Where it listens.
@@ -154,15 +177,14 @@ mod tests {
         let readiness = Readiness::default();
         readiness.block("endpoints", "the endpoints file was not read yet");
         let more = Router::new().route("/own", get(|| async { "own" }));
-        let admin = Admin::bind(
-            SocketAddr::from(([127, 0, 0, 1], 0)),
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let admin = Admin::new(
+            listener,
             crate::registry(),
             readiness.clone(),
             Logs::detached("info").expect("good filter"),
             more,
-        )
-        .await
-        .expect("binds");
+        );
         let address = admin.address().expect("an address");
         let token = CancellationToken::new();
         let server = tokio::spawn(admin.serve(token.clone()));

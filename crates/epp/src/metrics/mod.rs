@@ -3,6 +3,7 @@
 //! ([`export`]).
 
 mod export;
+mod streams;
 
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use lmetric_telemetry::{
 };
 
 pub use export::Export;
+pub use streams::Streams;
 
 use crate::{scrape::FetchError, tokens::Rung};
 

@@ -1,0 +1,261 @@
+//! Wiring: build everything, bind, serve, drain.
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use anyhow::{Context, bail};
+use lmetric_api::{ConfigError, Hotspot, Listen, PickerConfig, Policy, Scrape};
+use lmetric_prefix::{KeySeed, SharedIndex};
+use lmetric_scheduler::{HotspotAction, PolicyKind, Scheduler, SchedulerConfig};
+use lmetric_telemetry::{Admin, Ended, Logs, Readiness, Tasks, termination};
+use tokio::{net::TcpListener, sync::watch};
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    admin,
+    clock::Clock,
+    discovery::Discovery,
+    events::IndexSink,
+    fleet::{Fleet, FleetParts, Groups, Reconciler, ZmqSources},
+    health::Health,
+    housekeeping::{Housekeeping, Starting},
+    load::Loaded,
+    metrics::{Export, PlaceMetrics, ScrapeMetrics, Streams},
+    picker::{Picker, PickerParts},
+    scrape::{EngineClient, ModelsReader},
+    server::{Drain, ExtProcServer},
+    stream::Limits,
+    tokens::{EngineTokens, Ladder, Pool},
+};
+
+/// Replays that may run at once: each holds up its engine's publisher.
+const REPLAYS: usize = 4;
+/// Requests that may ask engines for tokens at once.
+const ENGINE_TOKENS: usize = 64;
+/// Decisions kept for `lmetric explain`.
+const DECISIONS: usize = 1_000;
+/// A picker that was told to stop goes on at least this long, so that health checks have seen it (unless
+/// `limits.drain` is shorter).
+const LINGER: Duration = Duration::from_secs(1);
+/// For tasks to end after the drain.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+/// Runs the picker until it is told to stop. The configuration was checked by [`crate::load::load`].
+pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
+    let Loaded {
+        config,
+        file,
+        discovery,
+        groups,
+        tls,
+    } = loaded;
+    let clock = Clock::start();
+    let seed = KeySeed::new(rand::random());
+    let (tasks, ended) = Tasks::new();
+    let mut registry = lmetric_telemetry::registry();
+    let place_metrics = PlaceMetrics::new(&mut registry);
+    let scrape_metrics = ScrapeMetrics::new(&mut registry);
+    let readiness = Readiness::default();
+    let client = EngineClient::default();
+    let settings = quickened(config.scrape, config.speed);
+
+    let index = Arc::new(SharedIndex::default());
+    let scheduler = Arc::new(Scheduler::new(scheduler_config(&config), index.clone()));
+    let fleet = Arc::new(Fleet::new(FleetParts {
+        scheduler: scheduler.clone(),
+        sink: Arc::new(IndexSink::new(index.clone(), scheduler.clone(), clock)),
+        starter: Arc::new(ZmqSources::new(REPLAYS, tasks.token().child_token())),
+        clock,
+        seed,
+        topic: config.events.topic.clone(),
+        models: ModelsReader {
+            client: client.clone(),
+            timeout: settings.timeout,
+        },
+    }));
+    let ladder = Arc::new(Ladder::new(
+        groups,
+        Pool::new(config.tokens.threads, config.tokens.queue).context("cannot start the tokenizer's threads")?,
+        EngineTokens::new(client.clone(), ENGINE_TOKENS),
+        config.tokens,
+        place_metrics.clone(),
+    ));
+    let names = Groups::new(&config.models);
+    let picker = Arc::new(Picker::new(PickerParts {
+        scheduler: scheduler.clone(),
+        fleet: fleet.clone(),
+        groups: names.clone(),
+        ladder: ladder.clone(),
+        seed,
+        clock,
+        metrics: place_metrics.clone(),
+    }));
+    registry.register_collector(Box::new(Export {
+        scheduler: scheduler.clone(),
+        index,
+        fleet: fleet.clone(),
+        clock,
+    }));
+    let starting = Starting::new(readiness.clone(), fleet.clone());
+
+    let limits = Limits {
+        body_bytes: config.limits.body_bytes,
+        ..Limits::default()
+    };
+    let health = Health::new().await;
+    let server = ExtProcServer::new(picker, limits, tls, health.clone());
+    registry.register_collector(Box::new(Streams(server.stats())));
+    let pages = admin::Pages {
+        scheduler: scheduler.clone(),
+        fleet: fleet.clone(),
+        ladder: ladder.clone(),
+        clock,
+    };
+    let Listen {
+        ext_proc,
+        health: health_address,
+        admin: admin_address,
+    } = config.listen;
+    let ext_proc = bind(&file, "listen.extProc", ext_proc).await?;
+    let health_listener = bind(&file, "listen.health", health_address).await?;
+    let admin = bind(&file, "listen.admin", admin_address).await?;
+    let listening = Listen {
+        ext_proc: ext_proc.local_addr()?,
+        health: health_listener.local_addr()?,
+        admin: admin.local_addr()?,
+    };
+    let admin = Admin::new(admin, registry, readiness.clone(), logs, admin::router(pages));
+
+    let (sets, endpoints) = watch::channel(None);
+    let reconciler = Reconciler::new(
+        fleet.clone(),
+        names,
+        tasks.clone(),
+        client,
+        settings,
+        scrape_metrics,
+    );
+    let housekeeping = Housekeeping {
+        fleet,
+        scheduler,
+        ladder,
+        metrics: place_metrics,
+        speed: config.speed,
+    };
+    tasks.spawn("discovery", |token| discovery.run(sets, token));
+    let for_reconciler = endpoints.clone();
+    tasks.spawn("reconcile", |token| reconciler.run(for_reconciler, token));
+    tasks.spawn("housekeeping", |token| housekeeping.run(token));
+    tasks.spawn("starting", |token| starting.run(endpoints, token));
+    tasks.spawn("admin", |token| async move {
+        if let Err(error) = admin.serve(token).await {
+            tracing::error!(%error, "the admin server failed");
+        }
+    });
+    let ready = readiness.subscribe();
+    let reported = health.clone();
+    tasks.spawn("readiness", |token| report(reported, ready, token));
+    tasks.spawn("health", |token| async move {
+        let connections = TcpListenerStream::new(health_listener);
+        if let Err(error) = health.serve(connections, token).await {
+            tracing::error!(%error, "the health server failed");
+        }
+    });
+    // the server ends by its own drain, before the rest
+    let stop = CancellationToken::new();
+    let drain = Drain {
+        linger: LINGER,
+        limit: config.limits.drain,
+    };
+    let mut serving = tokio::spawn(server.serve(ext_proc, stop.clone(), drain));
+    tracing::info!(
+        policy = config.policy.name(),
+        ext_proc = %listening.ext_proc,
+        health = %listening.health,
+        admin = %listening.admin,
+        "the picker serves"
+    );
+    tokio::select! {
+        told = until_told(ended) => told?,
+        ended = &mut serving => match ended {
+            Ok(Ok(())) => bail!("the ext-proc server ended although nobody told it to"),
+            Ok(Err(error)) => return Err(error).context("the ext-proc server failed"),
+            Err(error) => return Err(error).context("the ext-proc server panicked"),
+        },
+    }
+    readiness.block("draining", "the picker was told to stop");
+    stop.cancel();
+    if let Err(error) = serving.await.context("the ext-proc server panicked")? {
+        tracing::warn!(%error, "the ext-proc server ended with an error");
+    }
+    if !tasks.shut_down(GOODBYE).await {
+        tracing::warn!("some tasks did not end within {GOODBYE:?} and are left behind");
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Resolves when the process is told to stop; an error when a task ended that should not have.
+async fn until_told(mut ended: Ended) -> anyhow::Result<()> {
+    tokio::select! {
+        signal = termination() => {
+            let signal = signal.context("cannot listen for signals")?;
+            tracing::info!(signal, "told to stop; draining");
+            Ok(())
+        }
+        name = ended.first() => bail!("the {name} task ended although it should run as long as the picker"),
+    }
+}
+
+/// Tells health checks what readiness says.
+async fn report(health: Health, mut ready: watch::Receiver<bool>, token: CancellationToken) {
+    loop {
+        let now = *ready.borrow_and_update();
+        health.set_ready(now).await;
+        tokio::select! {
+            () = token.cancelled() => return,
+            changed = ready.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+fn quickened(scrape: Scrape, speed: f64) -> Scrape {
+    let Scrape { busy, idle, timeout } = scrape;
+    Scrape {
+        busy: busy.div_f64(speed),
+        idle: idle.div_f64(speed),
+        timeout,
+    }
+}
+
+fn scheduler_config(config: &PickerConfig) -> SchedulerConfig {
+    SchedulerConfig {
+        policy: match config.policy {
+            Policy::Lmetric => PolicyKind::Lmetric,
+            Policy::Vllm => PolicyKind::Vllm,
+            Policy::RoundRobin => PolicyKind::RoundRobin,
+            Policy::Random => PolicyKind::Random,
+            Policy::LeastRequest => PolicyKind::LeastRequest,
+        },
+        hotspot: match config.hotspot {
+            Hotspot::Filter => HotspotAction::Filter,
+            Hotspot::LoadOnly => HotspotAction::LoadOnly,
+            Hotspot::Off => HotspotAction::Off,
+        },
+        default_rate: config.prefill_rate,
+        overlay: config.overlay,
+        decisions: DECISIONS,
+        speed: config.speed,
+    }
+}
+
+async fn bind(file: &Path, field: &str, address: SocketAddr) -> Result<TcpListener, ConfigError> {
+    TcpListener::bind(address).await.map_err(|error| {
+        ConfigError::new(
+            file,
+            field,
+            format!("cannot listen on {address} ({error})"),
+            "stop who listens there, or write another ip:port of this machine",
+        )
+    })
+}
