@@ -1,5 +1,9 @@
 //! The two races of the pick, explored over interleavings. Run with `--features shuttle`.
 #![cfg(feature = "shuttle")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests, outside of #[test] functions"
+)]
 
 use std::sync::Arc;
 

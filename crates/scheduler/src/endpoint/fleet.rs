@@ -22,13 +22,12 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// Takes a slot for the endpoint that `build` makes. `None` when all 65,536 are taken.
     pub(crate) fn add(&mut self, build: impl FnOnce(EndpointId) -> Endpoint) -> Option<EndpointId> {
-        let number = match self.free.pop() {
-            Some(number) => number,
-            None => {
-                let number = u16::try_from(self.slots.len()).ok()?;
-                self.slots.push(Slot::default());
-                number
-            }
+        let number = if let Some(number) = self.free.pop() {
+            number
+        } else {
+            let number = u16::try_from(self.slots.len()).ok()?;
+            self.slots.push(Slot::default());
+            number
         };
         let slot = &mut self.slots[usize::from(number)];
         slot.generation += 1;

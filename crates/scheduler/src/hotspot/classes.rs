@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_heaviest_classes_survive_a_flood_of_light_ones() {
-        let mut classes = Classes::new(Duration::from_secs(60));
+        let mut classes = Classes::new(Duration::from_mins(1));
         for round in 0..200_u64 {
             let now = Time::from_secs_f64(round as f64 * 0.2);
             classes.advance(now);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn weight_leaves_with_the_window() {
-        let mut classes = Classes::new(Duration::from_secs(60));
+        let mut classes = Classes::new(Duration::from_mins(1));
         let key = BlockKey::from_raw(1);
         classes.hit(key, 500);
         classes.advance(Time::from_secs_f64(30.0));
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_class_that_hits_nothing_is_not_followed() {
-        let mut classes = Classes::new(Duration::from_secs(60));
+        let mut classes = Classes::new(Duration::from_mins(1));
         assert!(classes.hit(BlockKey::from_raw(1), 0).is_none());
     }
 }

@@ -19,7 +19,7 @@ use crate::{Time, config::Pace};
 
 /// Tokens between two depths at which prefixes are told apart.
 const DEPTH_TOKENS: u32 = 512;
-const WINDOW: Duration = Duration::from_secs(60);
+const WINDOW: Duration = Duration::from_mins(1);
 const LEAST_ARRIVALS: u32 = 64;
 /// Notes kept for a log; further ones are dropped.
 const MOST_NOTES: usize = 64;

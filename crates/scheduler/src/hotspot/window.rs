@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn an_arrival_counts_for_a_minute() {
-        let mut window = Window::new(Duration::from_secs(60));
+        let mut window = Window::new(Duration::from_mins(1));
         window.arrive(&[key(1), key(2)], Time::from_secs_f64(0.0));
         window.arrive(&[key(1), key(3)], Time::from_secs_f64(30.0));
         assert_eq!(
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_by_forgetting_the_oldest() {
-        let mut window = Window::new(Duration::from_secs(60));
+        let mut window = Window::new(Duration::from_mins(1));
         let long: Vec<BlockKey> = (0..1_000).map(key).collect();
         for _ in 0..2_000 {
             window.arrive(&long, Time::default());

@@ -228,7 +228,7 @@ fn bypassing_requests_are_seen_within_four_scrapes() {
         }
     });
     let after_four = after_four.map(|seen| seen.unwrap());
-    let seen: u64 = [3, 5, 6].iter().map(|engine| model.seen[*engine]).sum();
+    let seen: u64 = [3, 5, 6].iter().map(|engine| after_four[*engine]).sum();
     println!(
         "{seen} of {all} bypassing requests seen within four scrapes, 20 of them on one engine: {}",
         after_four[3]

@@ -1,5 +1,9 @@
 //! The scheduler's rules, seen from outside: a virtual clock, seeded random numbers and modelled engines.
 #![cfg(not(feature = "shuttle"))]
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests, outside of #[test] functions"
+)]
 
 mod bench;
 mod burst;
