@@ -181,9 +181,11 @@ impl Engines {
         Ok(states)
     }
 
-    /// Makes engine `n` misbehave (`POST /sim/fault`); `{"kind": "none"}` ends it.
-    pub async fn fault(&self, n: u8, fault: Value) -> anyhow::Result<()> {
-        let answer = self.client(n).post("/sim/fault", &fault).await?;
+    /// Makes engine `n` misbehave (`POST /sim/fault`); `{"kind": "none"}` ends it. Asked of a neighbour, as `n` may refuse.
+    pub async fn fault(&self, n: u8, mut fault: Value) -> anyhow::Result<()> {
+        fault["engine"] = n.into();
+        let neighbour = if n == 0 { self.options.count - 1 } else { 0 };
+        let answer = self.client(neighbour).post("/sim/fault", &fault).await?;
         ensure!(
             answer.status.is_success(),
             "fault {fault}: {} {}",
