@@ -156,6 +156,9 @@ pub struct Args {
     /// Real time that open requests get after SIGTERM.
     #[arg(long, default_value = "0s", value_parser = parse_duration)]
     pub shutdown_timeout: Duration,
+    /// Log filter, a level such as info or vllm_sim=debug.
+    #[arg(long, default_value = "warn")]
+    pub log: String,
     /// Misbehave; may be repeated.
     #[arg(long)]
     pub fault: Vec<FaultAt>,

@@ -19,6 +19,9 @@ use crate::site::{EventSource, Site};
 /// How long a dead engine core still has an API server.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
+/// Time for the answer to `POST /sim/fault` to leave before its connection may be closed.
+const ANSWER_FIRST: Duration = Duration::from_millis(20);
+
 /// Applies faults. Cheap to clone.
 #[derive(Clone)]
 pub struct Faults {
@@ -85,7 +88,7 @@ impl Faults {
         self.shared
             .tasks
             .spawn(self.shared.cancel.clone().run_until_cancelled_owned(async move {
-                tokio::time::sleep(after).await;
+                tokio::time::sleep(after.max(ANSWER_FIRST)).await;
                 let number = faults.begin(engine, fault).await;
                 if let Some(lasts) = lasts {
                     tokio::time::sleep(lasts).await;

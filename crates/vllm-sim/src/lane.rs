@@ -46,6 +46,8 @@ pub(crate) struct Labels {
 pub(crate) struct Snapshot {
     /// Queues and cache.
     pub(crate) load: Load,
+    /// Requests that came in since, shown as waiting.
+    pub(crate) unreported: u32,
     /// Sums.
     pub(crate) counters: Counters,
     /// Distinct blocks that can be hit.
@@ -66,6 +68,13 @@ pub(crate) struct Snapshot {
     pub(crate) incarnation: u64,
 }
 
+impl Snapshot {
+    /// Requests queued.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.load.waiting + self.unreported
+    }
+}
+
 /// See the module documentation.
 pub(crate) struct Lane {
     rank: u32,
@@ -82,6 +91,8 @@ pub(crate) struct Lane {
     drop_batches: u64,
     last_end: Duration,
     snapshot: Arc<Mutex<Snapshot>>,
+    /// Requests that no step has ended with yet: shown as waiting.
+    unreported: u32,
     stopped: u64,
     incarnation: u64,
     adapters: bool,
@@ -109,6 +120,7 @@ impl Lane {
             in_flight: false,
             frozen: false,
             drop_batches: 0,
+            unreported: 0,
             last_end: Duration::ZERO,
             snapshot,
             stopped: 0,
@@ -119,6 +131,7 @@ impl Lane {
 
     pub(crate) fn submit(&mut self, at: Duration, jobs: Vec<Job>) {
         self.adapters |= jobs.iter().any(|job| job.labels.adapter.is_some());
+        self.unreported += jobs.len() as u32;
         self.arrivals.extend(jobs.into_iter().map(|job| (at, job)));
         self.note_queue();
     }
@@ -128,7 +141,11 @@ impl Lane {
             self.jobs.remove(id);
             self.engine.abort(*id);
         }
+        let queued = self.arrivals.len();
         self.arrivals.retain(|(_, job)| !ids.contains(&job.request.id));
+        self.unreported = self
+            .unreported
+            .saturating_sub((queued - self.arrivals.len()) as u32);
         self.note_queue();
     }
 
@@ -140,6 +157,7 @@ impl Lane {
         if self.frozen && !frozen {
             // what was in flight took this long
             self.outcome.duration = self.outcome.duration.max(now.saturating_sub(self.outcome.began));
+            self.last_end = self.last_end.max(now);
         }
         self.frozen = frozen;
     }
@@ -163,6 +181,7 @@ impl Lane {
         let config = self.engine.config().clone();
         self.engine = Engine::new(config).expect("the configuration made an engine before");
         self.stopped = 0;
+        self.unreported = 0;
         self.incarnation += 1;
         *self.snapshot.lock() = Snapshot {
             incarnation: self.incarnation,
@@ -243,8 +262,9 @@ impl Lane {
             }
         }
         snapshot.counters = *self.engine.counters();
+        self.unreported = self.arrivals.len() as u32;
         snapshot.load = self.engine.load();
-        snapshot.load.waiting += self.arrivals.len() as u32;
+        snapshot.unreported = self.unreported;
         snapshot.cached_blocks = self.engine.cached_blocks().len() as u64;
         snapshot.stopped = self.stopped;
         snapshot.lateness = (late, snapshot.lateness.1.max(late));
@@ -287,12 +307,14 @@ impl Lane {
             })
     }
 
+    /// Between steps the engine's own figures are shown at once; during a step only what came in meanwhile.
     fn note_queue(&mut self) {
         let mut snapshot = self.snapshot.lock();
         if !self.in_flight {
+            self.unreported = self.arrivals.len() as u32;
             snapshot.load = self.engine.load();
-            snapshot.load.waiting += self.arrivals.len() as u32;
         }
+        snapshot.unreported = self.unreported;
     }
 }
 

@@ -23,6 +23,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let _logs = lmetric_telemetry::Logs::install(&args.log)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let fleet = Fleet::start(args).await?;

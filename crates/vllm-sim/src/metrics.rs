@@ -160,11 +160,11 @@ fn moving(samples: &mut Samples<'_>, site: &Site, ranks: &[Snapshot]) -> bool {
             true
         }
         "vllm:num_requests_running" => samples.each(ranks, |s| f64::from(s.load.running)),
-        "vllm:num_requests_waiting" => samples.each(ranks, |s| f64::from(s.load.waiting)),
+        "vllm:num_requests_waiting" => samples.each(ranks, |s| f64::from(s.waiting())),
         "vllm:num_requests_waiting_by_reason" => samples.trailing(
             ranks,
             "reason",
-            &[("capacity", |s| f64::from(s.load.waiting)), ("deferred", |_| 0.0)],
+            &[("capacity", |s| f64::from(s.waiting())), ("deferred", |_| 0.0)],
         ),
         "vllm:engine_sleep_state" => samples.trailing(
             ranks,

@@ -208,8 +208,8 @@ impl Site {
         }
         let first = self.rotation.fetch_add(1, Ordering::Relaxed);
         let load = |rank: &usize| {
-            let load = self.snapshots[*rank].lock().load;
-            4 * load.waiting + load.running
+            let snapshot = self.snapshots[*rank].lock();
+            4 * snapshot.waiting() + snapshot.load.running
         };
         let rank = (0..ranks)
             .map(|turn| (first + turn) % ranks)
@@ -225,8 +225,9 @@ impl Site {
             .to_str()
             .ok()?
             .to_ascii_lowercase();
-        let load = self.snapshots[0].lock().load;
-        let (waiting, usage) = (f64::from(load.waiting), load.kv_usage);
+        let snapshot = self.snapshots[0].lock();
+        let (waiting, usage) = (f64::from(snapshot.waiting()), snapshot.load.kv_usage);
+        drop(snapshot);
         let text = match format.as_str() {
             "text" => format!(
                 "TEXT named_metrics.num_requests_waiting={waiting:?}, named_metrics.kv_cache_usage_perc={usage:?}"
@@ -240,7 +241,7 @@ impl Site {
     }
 
     pub(crate) fn queue_is_full(&self, lane: usize) -> bool {
-        let waiting = || self.snapshots[lane - self.lanes.start].lock().load.waiting;
+        let waiting = || self.snapshots[lane - self.lanes.start].lock().waiting();
         self.settings.max_queued.is_some_and(|most| waiting() >= most)
     }
 }

@@ -69,7 +69,7 @@ pub(crate) fn state(site: &Site) -> Value {
             let snapshot = snapshot.lock();
             json!({
                 "running": snapshot.load.running,
-                "waiting": snapshot.load.waiting,
+                "waiting": snapshot.waiting(),
                 "uncomputed_tokens": snapshot.load.uncomputed_tokens,
                 "kv_usage": snapshot.load.kv_usage,
                 "prefilled_tokens": snapshot.counters.prefilled_tokens,

@@ -120,6 +120,8 @@ pub(crate) struct Params {
     pub(crate) rank: Option<u32>,
     /// Sampling temperature asked for.
     pub(crate) temperature: Option<f64>,
+    /// The prompt comes as text: vLLM stops counting one token past its limit.
+    prompt_is_text: bool,
 }
 
 impl Params {
@@ -207,6 +209,13 @@ impl Params {
             // vLLM ignores a rank that is no number
             rank: header("x-data-parallel-rank").and_then(|rank| rank.parse().ok()),
             temperature,
+            prompt_is_text: match api {
+                Api::Generate => false,
+                Api::Completions => fields
+                    .raw("prompt")
+                    .is_some_and(|prompt| prompt.trim_start_matches(['[', ' ']).starts_with('"')),
+                Api::Chat | Api::Messages | Api::Responses => true,
+            },
         })
     }
 
@@ -214,7 +223,12 @@ impl Params {
     pub(crate) fn limit(&self, max_model_len: u32, prompt: usize) -> Result<u32, ApiError> {
         let room = i64::from(max_model_len) - prompt as i64;
         if room < 0 {
-            return Err(ApiError::too_long(max_model_len, prompt, false));
+            let counted = if self.prompt_is_text {
+                max_model_len as usize + 1
+            } else {
+                prompt
+            };
+            return Err(ApiError::too_long(max_model_len, counted, self.prompt_is_text));
         }
         let asked = match (self.max_tokens, self.api) {
             (Some(asked), _) => asked,

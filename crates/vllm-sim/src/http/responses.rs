@@ -142,6 +142,9 @@ impl ResponseEvents {
     fn event(&mut self, out: &mut Vec<u8>, kind: &str, mut fields: Value) {
         fields["sequence_number"] = self.sequence.into();
         fields["type"] = kind.into();
+        if let Some(fields) = fields.as_object_mut() {
+            fields.sort_keys();
+        }
         self.sequence += 1;
         let _ = write!(out, "event: {kind}\ndata: {fields}\n\n");
     }
