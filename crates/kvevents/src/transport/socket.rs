@@ -7,7 +7,7 @@ use futures::{StreamExt, channel::mpsc};
 use tokio::time::timeout;
 use zeromq::{DealerSocket, Socket, SocketEvent, SocketRecv, SocketSend, SubSocket, ZmqError, ZmqMessage};
 
-use crate::wire::MAX_BATCH_BYTES;
+use crate::wire::{Framed, MAX_BATCH_BYTES};
 
 /// Why a socket is of no use any more.
 #[derive(Debug, thiserror::Error)]
@@ -37,19 +37,13 @@ pub(super) enum Message {
 impl Message {
     fn of(message: ZmqMessage) -> Self {
         let frames = message.into_vec();
-        let [.., seq, payload] = frames.as_slice() else {
-            return Self::Malformed;
-        };
-        let Ok(seq) = <[u8; 8]>::try_from(seq.as_ref()) else {
-            return Self::Malformed;
-        };
-        let seq = u64::from_be_bytes(seq);
-        match (seq, payload.len()) {
-            (_, 0) => Self::End,
-            (u64::MAX, _) => Self::Malformed,
-            // one byte more than can be decoded is enough to say that it is too long
-            (seq, length) if length > MAX_BATCH_BYTES => Self::Batch(seq, payload.slice(..=MAX_BATCH_BYTES)),
-            (seq, _) => Self::Batch(seq, payload.clone()),
+        match (Framed::of(&frames), frames.last()) {
+            (Some(Framed::Batch { seq, .. }), Some(payload)) => {
+                // one byte more than can be decoded is enough to say that it is too long
+                Self::Batch(seq, payload.slice(..payload.len().min(MAX_BATCH_BYTES + 1)))
+            }
+            (Some(Framed::End), _) => Self::End,
+            _ => Self::Malformed,
         }
     }
 }

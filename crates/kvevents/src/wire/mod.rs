@@ -6,11 +6,13 @@
 mod cursor;
 mod decode;
 mod event;
+mod frames;
 #[cfg(test)]
 mod tests;
 
 pub use decode::{Decoder, Summary, decode_batch};
 pub use event::{Batch, BlockExtras, Event, ExtraKey, ExtraKeys, Hash, Hashes, Removed, Stored};
+pub use frames::Framed;
 
 /// Longest payload that is looked at.
 pub const MAX_BATCH_BYTES: usize = 16 * 1024 * 1024;

@@ -6,11 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use lmetric_kvevents::{Command, Generation, Op, Outcome, Source, SourceConfig};
+use lmetric_kvevents::{Adopt, Command, Generation, Op, Outcome, Source, SourceConfig};
 use lmetric_prefix::{BlockKey, BlockSize, ContentHash, KeySeed, KeySpace, PrefixIndex, SourceId};
 use serde_json::Value;
 
-use crate::captures::{Line, hex};
+use crate::captures::hex;
 
 pub(crate) const GROUP: &str = "tiny";
 
@@ -183,13 +183,54 @@ impl Applied {
     }
 }
 
-/// Feeds a capture, message by message, to a source without replay.
-pub(crate) fn feed(source: &mut Source, applied: &mut Applied, lines: &[&Line]) {
-    let mut out = Outcome::default();
-    let generation = source.connected(&mut out);
-    applied.take(out);
-    for line in lines {
-        live(source, generation, applied, line.seq, line.payload());
+/// A source that is connected, without replay, and what it says it holds.
+pub(crate) struct Fed {
+    pub(crate) source: Source,
+    pub(crate) applied: Applied,
+    generation: Generation,
+    next: u64,
+}
+
+impl Fed {
+    pub(crate) fn new(gpu_blocks: u32) -> Self {
+        Self::with(SourceConfig {
+            gpu_blocks,
+            ..config(false)
+        })
+    }
+
+    pub(crate) fn with(config: SourceConfig) -> Self {
+        let mut source = Source::new(config);
+        let generation = source.connected(&mut Outcome::default());
+        Self {
+            source,
+            applied: Applied::new(),
+            generation,
+            next: 0,
+        }
+    }
+
+    /// The messages before `seq` never come.
+    pub(crate) fn skip_to(&mut self, seq: u64) {
+        self.next = seq;
+    }
+
+    /// The next message.
+    pub(crate) fn feed(&mut self, payload: &[u8]) {
+        self.feed_adopting(payload, &mut |_| None);
+    }
+
+    pub(crate) fn feed_adopting(&mut self, payload: &[u8], adopt: &mut Adopt<'_>) {
+        let mut out = Outcome::default();
+        self.source
+            .live(self.generation, self.next, payload, adopt, &mut out);
+        self.next += 1;
+        self.applied.take(out);
+    }
+
+    pub(crate) fn holds(&self, keys: &[BlockKey]) -> bool {
+        let keys: BTreeSet<u64> = keys.iter().map(|key| key.get()).collect();
+        keys == self.applied.held
     }
 }
 
