@@ -5,14 +5,7 @@ use std::{path::Path, time::Duration};
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use futures::future::try_join_all;
-use lmetric_testkit::{
-    admin::Admin,
-    client::Client,
-    envoy::{Envoy, Plug},
-    loopback::Loopback,
-    picker::{Picker, PickerOptions},
-    stage::Stage,
-};
+use lmetric_testkit::{Admin, Client, Envoy, Loopback, Picker, PickerOptions, Plug, Stage};
 use rand::{SeedableRng, rngs::SmallRng};
 use serde_json::Value;
 
