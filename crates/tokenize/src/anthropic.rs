@@ -24,7 +24,12 @@ pub(crate) fn request(body: &mut Map<String, Value>) -> Result<ChatRequest, Chat
     let thinking = body.get("thinking").and_then(|thinking| thinking.get("type"));
     let thinking_disabled = thinking.is_some_and(|kind| kind == "disabled");
     if !thinking_disabled {
-        set_effort(&mut kwargs, body.get("output_config").and_then(|config| config.get("effort")).cloned());
+        set_effort(
+            &mut kwargs,
+            body.get("output_config")
+                .and_then(|config| config.get("effort"))
+                .cloned(),
+        );
     }
     Ok(ChatRequest {
         messages: out,
@@ -42,8 +47,15 @@ fn system_text(content: &Value) -> Option<String> {
     match content {
         Value::String(text) => Some(text.clone()),
         Value::Array(blocks) => {
-            let texts = blocks.iter().filter(|block| block.get("type").is_some_and(|kind| kind == "text"));
-            Some(texts.filter_map(|block| block.get("text")?.as_str()).filter(kept).collect())
+            let texts = blocks
+                .iter()
+                .filter(|block| block.get("type").is_some_and(|kind| kind == "text"));
+            Some(
+                texts
+                    .filter_map(|block| block.get("text")?.as_str())
+                    .filter(kept)
+                    .collect(),
+            )
         }
         _ => None,
     }
@@ -102,7 +114,11 @@ impl Turn {
     fn add(&mut self, block: Value, role: &str, out: &mut Vec<Value>) {
         let Value::Object(mut block) = block else { return };
         let text_of = |block: &Map<String, Value>, field: &str| {
-            block.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
+            block
+                .get(field)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
         };
         match block.get("type").and_then(Value::as_str).unwrap_or_default() {
             "text" => {
@@ -123,7 +139,10 @@ impl Turn {
                 }
             }
             "tool_use" => {
-                let input = block.remove("input").filter(Value::is_object).unwrap_or_else(|| json!({}));
+                let input = block
+                    .remove("input")
+                    .filter(Value::is_object)
+                    .unwrap_or_else(|| json!({}));
                 self.tool_calls.push(json!({
                     "id": text_of(&block, "id"),
                     "type": "function",
@@ -140,14 +159,19 @@ impl Turn {
                     Some(list @ Value::Array(items)) if !items.is_empty() => value(list).to_string(),
                     _ => String::new(),
                 };
-                self.content.push(json!({"type": "text", "text": format!("Tool result: {text}")}));
+                self.content
+                    .push(json!({"type": "text", "text": format!("Tool result: {text}")}));
             }
             _ => {}
         }
     }
 
     fn into_message(self, role: &str) -> Option<Value> {
-        let Self { content, tool_calls, reasoning } = self;
+        let Self {
+            content,
+            tool_calls,
+            reasoning,
+        } = self;
         let mut message = Map::new();
         message.insert("role".to_owned(), role.into());
         if let Some(text) = reasoning {
@@ -171,12 +195,20 @@ impl Turn {
 
 fn image(source: &Value) -> Value {
     let text = |field: &str, default: &'static str| {
-        source.get(field).and_then(Value::as_str).unwrap_or(default).to_owned()
+        source
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or(default)
+            .to_owned()
     };
     let url = if source.get("type").is_some_and(|kind| kind == "url") {
         text("url", "")
     } else {
-        format!("data:{};base64,{}", text("media_type", "image/jpeg"), text("data", ""))
+        format!(
+            "data:{};base64,{}",
+            text("media_type", "image/jpeg"),
+            text("data", "")
+        )
     };
     json!({"type": "image_url", "image_url": {"url": url}})
 }
@@ -195,7 +227,9 @@ fn tool_result(id: &str, content: Option<&Value>, out: &mut Vec<Value>) {
                     "text" => texts.push(item.get("text").and_then(Value::as_str).unwrap_or_default()),
                     "image" => images.extend(item.get("source").map(image)),
                     "tool_reference" => {
-                        let name = ["tool_name", "name"].iter().find_map(|field| item.get(*field)?.as_str());
+                        let name = ["tool_name", "name"]
+                            .iter()
+                            .find_map(|field| item.get(*field)?.as_str());
                         references.extend(name.map(|name| json!({"type": "tool_reference", "name": name})));
                     }
                     _ => {}
@@ -214,14 +248,25 @@ fn tool_result(id: &str, content: Option<&Value>, out: &mut Vec<Value>) {
 }
 
 fn tool_list(body: &mut Map<String, Value>) -> Result<Option<Vec<Value>>, ChatError> {
-    let Some(list) = list(body, "tools", "a list of tools")? else { return Ok(None) };
+    let Some(list) = list(body, "tools", "a list of tools")? else {
+        return Ok(None);
+    };
     let convert = |(at, tool): (usize, Value)| {
-        let bad = || ChatError::wrong_type(format!("tools[{at}]"), "an object with `name` and `input_schema`");
-        let Value::Object(mut tool) = tool else { return Err(bad()) };
-        let Some(Value::Object(mut schema)) = tool.remove("input_schema") else { return Err(bad()) };
+        let bad =
+            || ChatError::wrong_type(format!("tools[{at}]"), "an object with `name` and `input_schema`");
+        let Value::Object(mut tool) = tool else {
+            return Err(bad());
+        };
+        let Some(Value::Object(mut schema)) = tool.remove("input_schema") else {
+            return Err(bad());
+        };
         schema.entry("type").or_insert_with(|| "object".into());
         tool.insert("parameters".to_owned(), schema.into());
         tools::from_flat(&tool).ok_or_else(bad)
     };
-    list.into_iter().enumerate().map(convert).collect::<Result<_, _>>().map(Some)
+    list.into_iter()
+        .enumerate()
+        .map(convert)
+        .collect::<Result<_, _>>()
+        .map(Some)
 }

@@ -74,7 +74,10 @@ pub enum ChatError {
 
 impl ChatError {
     pub(crate) fn wrong_type(field: impl Into<String>, expected: &'static str) -> Self {
-        Self::Type { field: field.into(), expected }
+        Self::Type {
+            field: field.into(),
+            expected,
+        }
     }
 }
 
@@ -99,7 +102,13 @@ impl ChatRequest {
 
     /// Content parts that are an image, a video or audio.
     pub fn images(&self) -> u32 {
-        let parts = self.messages.iter().filter_map(|message| message.get("content")?.as_array());
-        parts.flatten().filter(|part| crate::parts::is_media(part)).count() as u32
+        let parts = self
+            .messages
+            .iter()
+            .filter_map(|message| message.get("content")?.as_array());
+        parts
+            .flatten()
+            .filter(|part| crate::parts::is_media(part))
+            .count() as u32
     }
 }

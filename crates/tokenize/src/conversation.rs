@@ -121,8 +121,12 @@ fn final_text(message: &Json) -> Option<&str> {
 impl<'a> Message<'a> {
     fn parse(message: &'a Json, at: usize, rules: Rules) -> Result<Self, ConversationError> {
         let fields = message.as_object().ok_or(ConversationError::Message(at))?;
-        let role = fields.get("role").and_then(Json::as_str).ok_or(ConversationError::Message(at))?;
-        let mut content = Content::parse(role, fields.get("content"), rules).ok_or(ConversationError::Content(at))?;
+        let role = fields
+            .get("role")
+            .and_then(Json::as_str)
+            .ok_or(ConversationError::Message(at))?;
+        let mut content =
+            Content::parse(role, fields.get("content"), rules).ok_or(ConversationError::Content(at))?;
         let mut others = Vec::new();
         match role {
             "assistant" => {
@@ -131,7 +135,9 @@ impl<'a> Message<'a> {
                 {
                     others.push(("tool_calls", calls));
                 }
-                let reasoning = ["reasoning", "reasoning_content"].into_iter().filter_map(|name| fields.get(name));
+                let reasoning = ["reasoning", "reasoning_content"]
+                    .into_iter()
+                    .filter_map(|name| fields.get(name));
                 if let Some(reasoning) = reasoning.into_iter().find(|reasoning| !reasoning.is_null()) {
                     others.push(("reasoning", value(reasoning)));
                     others.push(("reasoning_content", value(reasoning)));
@@ -153,7 +159,11 @@ impl<'a> Message<'a> {
         if role == "developer" {
             others.push(("tools", fields.get("tools").map_or(Value::from(()), value)));
         }
-        Ok(Self { role, content, others })
+        Ok(Self {
+            role,
+            content,
+            others,
+        })
     }
 
     /// Appends the mark to the text that is to be continued.
@@ -173,7 +183,11 @@ impl<'a> Message<'a> {
     }
 
     fn into_value(self) -> Value {
-        let Self { role, content, others } = self;
+        let Self {
+            role,
+            content,
+            others,
+        } = self;
         let first = [("role", Value::from(role)), ("content", content.into_value())];
         Value::from_pairs(first.into_iter().chain(others))
     }
@@ -184,7 +198,11 @@ impl<'a> Content<'a> {
         let parts = match content {
             None | Some(Json::Null) => &[][..],
             Some(Json::String(text)) => {
-                let text = if role == "system" { without_billing(text).unwrap_or_default() } else { text };
+                let text = if role == "system" {
+                    without_billing(text).unwrap_or_default()
+                } else {
+                    text
+                };
                 return Some(match rules.format {
                     ContentFormat::String => Self::Text(text.into()),
                     ContentFormat::Parts => Self::Parts(vec![PartOut::Text(text.to_owned(), None)]),
@@ -198,7 +216,11 @@ impl<'a> Content<'a> {
         for part in parts {
             match Part::of(part)? {
                 Part::Empty => {}
-                Part::Text(text, object) => match if role == "system" { without_billing(text) } else { Some(text) } {
+                Part::Text(text, object) => match if role == "system" {
+                    without_billing(text)
+                } else {
+                    Some(text)
+                } {
                     Some(text) => out.push(PartOut::Text(text.to_owned(), object)),
                     None => continue,
                 },
@@ -231,7 +253,9 @@ impl<'a> Content<'a> {
             PartOut::Text(text, _) if !text.is_empty() => Some(text.as_str()),
             _ => None,
         });
-        Some(Self::Text(marks.chain(texts).collect::<Vec<_>>().join("\n").into()))
+        Some(Self::Text(
+            marks.chain(texts).collect::<Vec<_>>().join("\n").into(),
+        ))
     }
 
     /// Tool answers made of text only become one string in either format.
@@ -273,9 +297,16 @@ impl PartOut<'_> {
         match self {
             Self::Other(value) => value,
             Self::Text(text, object) => {
-                let first = [("type".to_owned(), Value::from("text")), ("text".to_owned(), Value::from(text))];
+                let first = [
+                    ("type".to_owned(), Value::from("text")),
+                    ("text".to_owned(), Value::from(text)),
+                ];
                 let extra = object.into_iter().flat_map(extra_fields);
-                Value::from_pairs(first.into_iter().chain(extra.map(|(name, item)| (name.clone(), value(item)))))
+                Value::from_pairs(
+                    first
+                        .into_iter()
+                        .chain(extra.map(|(name, item)| (name.clone(), value(item)))),
+                )
             }
         }
     }
@@ -286,7 +317,9 @@ pub(crate) fn without_billing(text: &str) -> Option<&str> {
     if !text.starts_with(BILLING_HEADER) {
         return Some(text);
     }
-    text.split_once('\n').map(|(_, rest)| rest).filter(|rest| !rest.is_empty())
+    text.split_once('\n')
+        .map(|(_, rest)| rest)
+        .filter(|rest| !rest.is_empty())
 }
 
 /// One system message at the front, unless the only one is there already.
@@ -299,14 +332,24 @@ fn merge_system<'a>(messages: Vec<Message<'a>>, separator: &str, keep_empty: boo
     }
     let (system, others): (Vec<_>, Vec<_>) = messages.into_iter().partition(is_system);
     let texts = system.iter().map(|message| message.content.text());
-    let text = texts.filter(|text| keep_empty || !text.is_empty()).collect::<Vec<_>>().join(separator);
-    let parts = matches!(system.first().map(|message| &message.content), Some(Content::Parts(_)));
+    let text = texts
+        .filter(|text| keep_empty || !text.is_empty())
+        .collect::<Vec<_>>()
+        .join(separator);
+    let parts = matches!(
+        system.first().map(|message| &message.content),
+        Some(Content::Parts(_))
+    );
     let content = if parts && keep_empty {
         Content::Parts(vec![PartOut::Text(text, None)])
     } else {
         Content::Text(text.into())
     };
-    let merged = Message { role: "system", content, others: Vec::new() };
+    let merged = Message {
+        role: "system",
+        content,
+        others: Vec::new(),
+    };
     std::iter::once(merged).chain(others).collect()
 }
 
@@ -316,7 +359,11 @@ fn tool_calls(calls: &Json) -> Option<Option<Value>> {
     if calls.is_empty() {
         return Some(None);
     }
-    calls.iter().map(tool_call).collect::<Option<Vec<_>>>().map(|calls| Some(Value::from(calls)))
+    calls
+        .iter()
+        .map(tool_call)
+        .collect::<Option<Vec<_>>>()
+        .map(|calls| Some(Value::from(calls)))
 }
 
 /// The engine's validation puts the known fields first, in this order, and extra ones behind; a
@@ -337,14 +384,22 @@ fn tool_call(call: &Json) -> Option<Value> {
     };
     let given = function.contains_key("arguments");
     let mut entries = ordered(function, ["arguments", "name"], |name, item| {
-        if name == "arguments" { arguments.clone() } else { value(item) }
+        if name == "arguments" {
+            arguments.clone()
+        } else {
+            value(item)
+        }
     });
     if !given {
         entries.push((Value::from("arguments"), arguments));
     }
     let function = Value::from_pairs(entries);
     let call = ordered(call, ["id", "function", "type"], |name, item| {
-        if name == "function" { function.clone() } else { value(item) }
+        if name == "function" {
+            function.clone()
+        } else {
+            value(item)
+        }
     });
     Some(Value::from_pairs(call))
 }
@@ -361,5 +416,8 @@ fn ordered<const N: usize>(
 ) -> Vec<(Value, Value)> {
     let known = first.iter().filter_map(|name| object.get_key_value(*name));
     let others = object.iter().filter(|(name, _)| !first.contains(&name.as_str()));
-    known.chain(others).map(|(name, item)| (Value::from(name.as_str()), each(name, item))).collect()
+    known
+        .chain(others)
+        .map(|(name, item)| (Value::from(name.as_str()), each(name, item)))
+        .collect()
 }

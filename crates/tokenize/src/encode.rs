@@ -86,7 +86,14 @@ impl Pipeline {
             padding: Override::Off,
             truncation: Override::Off,
         };
-        Ok(Self { inner, options, prefix, suffix, vocabulary, independent })
+        Ok(Self {
+            inner,
+            options,
+            prefix,
+            suffix,
+            vocabulary,
+            independent,
+        })
     }
 }
 
@@ -105,7 +112,10 @@ impl Encode for Pipeline {
     fn pieces<'text>(&self, text: &'text str, each: &mut dyn FnMut(Piece<'text>)) {
         for segment in SpecialSegmentIterator::new(text, self.inner.get_added_vocabulary(), false, false) {
             each(match segment {
-                Segment::Text { text, input_offset: _ } => Piece::Text(text),
+                Segment::Text {
+                    text,
+                    input_offset: _,
+                } => Piece::Text(text),
                 Segment::SpecialToken(id) => Piece::Added(id),
             });
         }
@@ -142,9 +152,24 @@ fn pieces_are_independent(inner: &PipelineTokenizer) -> bool {
 /// Largest id of the model's vocabulary and the added tokens, + 1.
 fn vocabulary(json: &Value) -> u32 {
     let model = json.pointer("/model/vocab");
-    let words = model.and_then(Value::as_object).into_iter().flat_map(|vocab| vocab.values());
-    let pieces = model.and_then(Value::as_array).map_or(0, |pieces| pieces.len() as u64);
-    let added = json.get("added_tokens").and_then(Value::as_array).into_iter().flatten();
-    let ids = words.filter_map(Value::as_u64).chain(added.filter_map(|token| token.get("id")?.as_u64()));
-    ids.map(|id| id + 1).max().unwrap_or(0).max(pieces).min(u64::from(u32::MAX)) as u32
+    let words = model
+        .and_then(Value::as_object)
+        .into_iter()
+        .flat_map(|vocab| vocab.values());
+    let pieces = model
+        .and_then(Value::as_array)
+        .map_or(0, |pieces| pieces.len() as u64);
+    let added = json
+        .get("added_tokens")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let ids = words
+        .filter_map(Value::as_u64)
+        .chain(added.filter_map(|token| token.get("id")?.as_u64()));
+    ids.map(|id| id + 1)
+        .max()
+        .unwrap_or(0)
+        .max(pieces)
+        .min(u64::from(u32::MAX)) as u32
 }

@@ -4,6 +4,7 @@
 //! but knows less. Only bodies are made here, no I/O.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use crate::chat::ChatRequest;
@@ -50,8 +51,12 @@ pub fn render_chat(model: &str, chat: &ChatRequest) -> Query {
 
 /// Asks `render` for plain prompts, one answer each.
 pub fn render_text(model: &str, prompts: &[&str], add_special_tokens: bool) -> Query {
-    let body = json!({"model": model, "prompt": prompts, "add_special_tokens": add_special_tokens, "max_tokens": 1});
-    Query { path: "/v1/completions/render", body: body.to_string().into_bytes() }
+    let body =
+        json!({"model": model, "prompt": prompts, "add_special_tokens": add_special_tokens, "max_tokens": 1});
+    Query {
+        path: "/v1/completions/render",
+        body: body.to_string().into_bytes(),
+    }
 }
 
 /// Asks `tokenize` for a chat.
@@ -62,19 +67,31 @@ pub fn tokenize_chat(model: &str, chat: &ChatRequest) -> Query {
 /// Asks `tokenize` for a plain prompt.
 pub fn tokenize_text(model: &str, prompt: &str, add_special_tokens: bool) -> Query {
     let body = json!({"model": model, "prompt": prompt, "add_special_tokens": add_special_tokens});
-    Query { path: "/tokenize", body: body.to_string().into_bytes() }
+    Query {
+        path: "/tokenize",
+        body: body.to_string().into_bytes(),
+    }
 }
 
 fn query(path: &'static str, body: Map<String, Value>) -> Query {
-    Query { path, body: Value::Object(body).to_string().into_bytes() }
+    Query {
+        path,
+        body: Value::Object(body).to_string().into_bytes(),
+    }
 }
 
 fn chat_fields(model: &str, chat: &ChatRequest) -> Map<String, Value> {
     let mut body = Map::new();
     body.insert("model".to_owned(), model.into());
     body.insert("messages".to_owned(), chat.messages.clone().into());
-    body.insert("add_generation_prompt".to_owned(), chat.add_generation_prompt.into());
-    body.insert("continue_final_message".to_owned(), chat.continue_final_message.into());
+    body.insert(
+        "add_generation_prompt".to_owned(),
+        chat.add_generation_prompt.into(),
+    );
+    body.insert(
+        "continue_final_message".to_owned(),
+        chat.continue_final_message.into(),
+    );
     body.insert("add_special_tokens".to_owned(), chat.add_special_tokens.into());
     if let Some(tools) = &chat.tools {
         body.insert("tools".to_owned(), tools.clone().into());
@@ -83,26 +100,36 @@ fn chat_fields(model: &str, chat: &ChatRequest) -> Map<String, Value> {
         body.insert("chat_template".to_owned(), template.as_str().into());
     }
     if !chat.chat_template_kwargs.is_empty() {
-        body.insert("chat_template_kwargs".to_owned(), chat.chat_template_kwargs.clone().into());
+        body.insert(
+            "chat_template_kwargs".to_owned(),
+            chat.chat_template_kwargs.clone().into(),
+        );
     }
     body
 }
 
 /// Reads what `render` answered for one chat.
 pub fn read_render_chat(answer: &[u8]) -> Result<Tokenized, AnswerError> {
-    let rendered = match serde_json::from_slice(answer)? {
-        ChatAnswer::One(rendered) => vec![rendered],
-        // 0.16: [the conversation, [the prompt]]
-        ChatAnswer::Pair(_, rendered) => rendered,
-    };
-    one(rendered)
+    if answer.trim_ascii_start().starts_with(b"{") {
+        return serde_json::from_slice::<Rendered>(answer)?.tokenized();
+    }
+    // 0.16: [the conversation, [the prompt]]
+    let (IgnoredAny, rendered) = serde_json::from_slice::<(IgnoredAny, Vec<Rendered>)>(answer)?;
+    let [only]: [Rendered; 1] = rendered.try_into().map_err(|all: Vec<_>| AnswerError::Count {
+        asked: 1,
+        got: all.len(),
+    })?;
+    only.tokenized()
 }
 
 /// Reads what `render` answered for `asked` plain prompts.
 pub fn read_render_text(answer: &[u8], asked: usize) -> Result<Vec<Tokenized>, AnswerError> {
     let rendered: Vec<Rendered> = serde_json::from_slice(answer)?;
     if rendered.len() != asked {
-        return Err(AnswerError::Count { asked, got: rendered.len() });
+        return Err(AnswerError::Count {
+            asked,
+            got: rendered.len(),
+        });
     }
     rendered.into_iter().map(Rendered::tokenized).collect()
 }
@@ -112,25 +139,11 @@ pub fn read_tokenize(answer: &[u8]) -> Result<Tokenized, AnswerError> {
     #[derive(Deserialize)]
     struct Answer {
         tokens: Vec<u32>,
+        #[serde(flatten)]
+        _others: Others,
     }
-    let Answer { tokens } = serde_json::from_slice(answer)?;
+    let Answer { tokens, _others } = serde_json::from_slice(answer)?;
     Ok(Tokenized::plain(tokens))
-}
-
-fn one(rendered: Vec<Rendered>) -> Result<Tokenized, AnswerError> {
-    let got = rendered.len();
-    let mut rendered = rendered.into_iter();
-    match (rendered.next(), got) {
-        (Some(only), 1) => only.tokenized(),
-        _ => Err(AnswerError::Count { asked: 1, got }),
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum ChatAnswer {
-    One(Rendered),
-    Pair(serde::de::IgnoredAny, Vec<Rendered>),
 }
 
 /// One prompt in an answer; 0.16 calls the ids otherwise.
@@ -140,7 +153,13 @@ struct Rendered {
     token_ids: Vec<u32>,
     #[serde(default)]
     features: Option<Features>,
+    #[serde(flatten)]
+    _others: Others,
 }
+
+/// Makes the decoder insist on an object: without it a list of values would do as well.
+#[derive(Deserialize)]
+struct Others {}
 
 /// Media by modality; hashes and placeholders run in parallel.
 #[derive(Deserialize)]
@@ -159,25 +178,43 @@ struct Placeholder {
 
 impl Rendered {
     fn tokenized(self) -> Result<Tokenized, AnswerError> {
-        let Self { token_ids: ids, features } = self;
+        let Self {
+            token_ids: ids,
+            features,
+            _others,
+        } = self;
         let mut media = Vec::new();
-        if let Some(Features { mm_hashes, mm_placeholders }) = features {
+        if let Some(Features {
+            mm_hashes,
+            mm_placeholders,
+        }) = features
+        {
             for (modality, placeholders) in mm_placeholders {
                 let hashes = mm_hashes.get(&modality).and_then(Value::as_array);
                 for (at, Placeholder { offset, length }) in
-                    serde_json::from_value::<Vec<Placeholder>>(placeholders)?.into_iter().enumerate()
+                    serde_json::from_value::<Vec<Placeholder>>(placeholders)?
+                        .into_iter()
+                        .enumerate()
                 {
                     if offset.checked_add(length).is_none_or(|end| end > ids.len()) {
                         return Err(AnswerError::Placeholder);
                     }
-                    let hash = hashes.and_then(|hashes| hashes.get(at)?.as_str()).map(str::to_owned);
+                    let hash = hashes
+                        .and_then(|hashes| hashes.get(at)?.as_str())
+                        .map(str::to_owned);
                     media.push(Media { offset, length, hash });
                 }
             }
         }
         media.sort_by_key(|media| media.offset);
-        let unknown = media.iter().find(|media| media.hash.is_none() || media.length == 0);
+        let unknown = media
+            .iter()
+            .find(|media| media.hash.is_none() || media.length == 0);
         let matchable = unknown.map_or(ids.len(), |media| media.offset);
-        Ok(Tokenized { ids, media, matchable })
+        Ok(Tokenized {
+            ids,
+            media,
+            matchable,
+        })
     }
 }

@@ -37,7 +37,11 @@ pub fn estimate_chat(chat: &ChatRequest) -> Tokenized {
     }
     let ids = chunks.finish();
     let matchable = media.first().map_or(ids.len(), |first: &Media| first.offset);
-    Tokenized { ids, media, matchable }
+    Tokenized {
+        ids,
+        media,
+        matchable,
+    }
 }
 
 /// Packs bytes into ids.
@@ -49,7 +53,11 @@ struct Chunks {
 
 impl Chunks {
     fn with_capacity(bytes: usize) -> Self {
-        Self { ids: Vec::with_capacity(bytes / BYTES_PER_TOKEN + 1), open: [0; BYTES_PER_TOKEN], filled: 0 }
+        Self {
+            ids: Vec::with_capacity(bytes / BYTES_PER_TOKEN + 1),
+            open: [0; BYTES_PER_TOKEN],
+            filled: 0,
+        }
     }
 
     fn bytes(&mut self, mut bytes: &[u8]) {
@@ -58,7 +66,8 @@ impl Chunks {
             bytes = &bytes[1..];
         }
         let (whole, rest) = bytes.as_chunks();
-        self.ids.extend(whole.iter().map(|chunk| u32::from_le_bytes(*chunk)));
+        self.ids
+            .extend(whole.iter().map(|chunk| u32::from_le_bytes(*chunk)));
         rest.iter().for_each(|byte| self.byte(*byte));
     }
 
@@ -74,7 +83,13 @@ impl Chunks {
     fn message(&mut self, message: &Value, media: &mut Vec<Media>) {
         let Some(fields) = message.as_object() else { return };
         self.bytes(b"\n");
-        self.bytes(fields.get("role").and_then(Value::as_str).unwrap_or_default().as_bytes());
+        self.bytes(
+            fields
+                .get("role")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .as_bytes(),
+        );
         self.bytes(b"\n");
         match fields.get("content") {
             Some(Value::String(text)) => self.bytes(text.as_bytes()),
@@ -83,7 +98,11 @@ impl Chunks {
                     match Part::of(part) {
                         Some(Part::Text(text, _)) => self.bytes(text.as_bytes()),
                         Some(Part::Media(..)) => {
-                            media.push(Media { offset: self.ids.len(), length: 0, hash: None });
+                            media.push(Media {
+                                offset: self.ids.len(),
+                                length: 0,
+                                hash: None,
+                            });
                         }
                         Some(Part::ToolReference(name)) => self.bytes(name.as_bytes()),
                         Some(Part::Empty) | None => {}

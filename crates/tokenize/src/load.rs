@@ -50,8 +50,15 @@ impl Source {
     }
 }
 
-const SPECIAL_TOKENS: [&str; 7] =
-    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+const SPECIAL_TOKENS: [&str; 7] = [
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+];
 
 impl Files {
     /// Reads `dir`.
@@ -76,13 +83,23 @@ impl Files {
         let special_tokens = special_tokens.collect();
         let templates = templates(dir, &config, &config_file)?;
         let processor_template = processor_template(dir)?;
-        Ok(Self { tokenizer: Value::Object(tokenizer), special_tokens, templates, processor_template })
+        Ok(Self {
+            tokenizer: Value::Object(tokenizer),
+            special_tokens,
+            templates,
+            processor_template,
+        })
     }
 }
 
 fn missing(file: PathBuf, remedy: &str) -> LoadError {
     let problem = "does not exist".to_owned();
-    LoadError { file, field: "file".to_owned(), problem, remedy: remedy.to_owned() }
+    LoadError {
+        file,
+        field: "file".to_owned(),
+        problem,
+        remedy: remedy.to_owned(),
+    }
 }
 
 fn read_text(file: &Path) -> Result<Option<String>, LoadError> {
@@ -99,7 +116,9 @@ fn read_text(file: &Path) -> Result<Option<String>, LoadError> {
 }
 
 fn read_object(file: &Path, remedy: &str) -> Result<Option<Map<String, Value>>, LoadError> {
-    let Some(text) = read_text(file)? else { return Ok(None) };
+    let Some(text) = read_text(file)? else {
+        return Ok(None);
+    };
     let bad = |problem: String| LoadError {
         file: file.to_owned(),
         field: "file".to_owned(),
@@ -115,11 +134,16 @@ fn read_object(file: &Path, remedy: &str) -> Result<Option<Map<String, Value>>, 
 
 /// `transformers` adds the tokens of `added_tokens_decoder` that `tokenizer.json` lacks.
 fn add_tokens_of_config(tokenizer: &mut Map<String, Value>, config: &Map<String, Value>) {
-    let Some(named) = config.get("added_tokens_decoder").and_then(Value::as_object) else { return };
-    let added = tokenizer.entry("added_tokens").or_insert_with(|| Value::Array(Vec::new()));
+    let Some(named) = config.get("added_tokens_decoder").and_then(Value::as_object) else {
+        return;
+    };
+    let added = tokenizer
+        .entry("added_tokens")
+        .or_insert_with(|| Value::Array(Vec::new()));
     let Some(added) = added.as_array_mut() else { return };
     for (id, token) in named {
-        let (Ok(id), Some(content)) = (id.parse::<u32>(), token.get("content").and_then(Value::as_str)) else {
+        let (Ok(id), Some(content)) = (id.parse::<u32>(), token.get("content").and_then(Value::as_str))
+        else {
             continue;
         };
         let known = |token: &Value| token.get("content").is_some_and(|known| known == content);
@@ -143,16 +167,29 @@ fn templates(dir: &Path, config: &Map<String, Value>, config_file: &Path) -> Res
     let mut found = Vec::new();
     let file = dir.join("chat_template.jinja");
     if let Some(text) = read_text(&file)? {
-        found.push(Source { name: "default".to_owned(), text, file, field: "file" });
+        found.push(Source {
+            name: "default".to_owned(),
+            text,
+            file,
+            field: "file",
+        });
     }
     let more = dir.join("additional_chat_templates");
     if let Ok(entries) = std::fs::read_dir(&more) {
         for file in entries.flatten().map(|entry| entry.path()) {
-            let name = file.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".jinja"));
+            let name = file
+                .file_name()
+                .and_then(|name| name.to_str())
+                .and_then(|name| name.strip_suffix(".jinja"));
             if let Some(name) = name
                 && let Some(text) = read_text(&file)?
             {
-                found.push(Source { name: name.to_owned(), text, file: file.clone(), field: "file" });
+                found.push(Source {
+                    name: name.to_owned(),
+                    text,
+                    file: file.clone(),
+                    field: "file",
+                });
             }
         }
     }
@@ -192,11 +229,18 @@ fn templates(dir: &Path, config: &Map<String, Value>, config_file: &Path) -> Res
 fn processor_template(dir: &Path) -> Result<Option<Source>, LoadError> {
     let file = dir.join("chat_template.json");
     let remedy = "copy the model's own chat_template.json here, or remove it";
-    let Some(object) = read_object(&file, remedy)? else { return Ok(None) };
+    let Some(object) = read_object(&file, remedy)? else {
+        return Ok(None);
+    };
     match object.get("chat_template") {
         Some(Value::String(text)) => {
             let (name, text) = ("default".to_owned(), text.clone());
-            Ok(Some(Source { name, text, file, field: "chat_template" }))
+            Ok(Some(Source {
+                name,
+                text,
+                file,
+                field: "chat_template",
+            }))
         }
         _ => Err(LoadError {
             file,

@@ -27,6 +27,9 @@ pub enum EncodeError {
     /// The model has no chat template and the request brought none.
     #[error("this model has no chat template: put chat_template.jinja beside tokenizer.json")]
     NoTemplate,
+    /// The request brought a template, which the engine refuses as well unless it is told otherwise.
+    #[error("the request brings a chat template, and those are not trusted here")]
+    UntrustedTemplate,
     /// The chat template failed, refused the conversation, or took too much work.
     #[error("chat template: {0}")]
     Template(#[from] TemplateError),
@@ -54,6 +57,10 @@ pub struct Options {
     pub cache_bytes: usize,
     /// vLLM's `--chat-template` (its text, not a path).
     pub chat_template: Option<String>,
+    /// vLLM's `--trust-request-chat-template` (default: false). A template's work is bounded by
+    /// fuel, but not where it builds lists that hold each other over and over: one such template
+    /// keeps a thread busy for good. So leave it off unless the clients are trusted.
+    pub trust_request_chat_template: bool,
     /// vLLM's `--default-chat-template-kwargs`.
     pub chat_template_kwargs: Map<String, serde_json::Value>,
     /// What `strftime_now` in templates reads: the local wall clock.
@@ -65,6 +72,7 @@ impl Default for Options {
         Self {
             cache_bytes: DEFAULT_CACHE_BYTES,
             chat_template: None,
+            trust_request_chat_template: false,
             chat_template_kwargs: Map::new(),
             clock: Arc::new(|| jiff::Zoned::now().datetime()),
         }
@@ -79,6 +87,7 @@ pub struct ModelTokenizer {
     encoder: Box<dyn Encode>,
     cache: Option<SegmentCache>,
     templates: Templates,
+    trust_request_chat_template: bool,
     special_tokens: Vec<(String, Value)>,
     default_kwargs: Vec<(String, Value)>,
 }
@@ -92,24 +101,42 @@ impl ModelTokenizer {
 
     /// Loads with the engine's options.
     pub fn load_with(dir: &Path, options: Options) -> Result<Self, LoadError> {
-        let Options { cache_bytes, chat_template, chat_template_kwargs, clock } = options;
-        let Files { tokenizer, special_tokens, templates, processor_template } = Files::read(dir)?;
+        let Options {
+            cache_bytes,
+            chat_template,
+            trust_request_chat_template,
+            chat_template_kwargs,
+            clock,
+        } = options;
+        let Files {
+            tokenizer,
+            special_tokens,
+            templates,
+            processor_template,
+        } = Files::read(dir)?;
         let encoder = Pipeline::from_json(tokenizer).map_err(|error| LoadError {
             file: dir.join("tokenizer.json"),
             field: "file".to_owned(),
             problem: error.to_string(),
-            remedy: "if the file is whole, leave the model's tokenizer out: prompts are then tokenized by its \
+            remedy:
+                "if the file is whole, leave the model's tokenizer out: prompts are then tokenized by its \
                      engines"
-                .to_owned(),
+                    .to_owned(),
         })?;
         let templates = Templates::compile(chat_template, templates, processor_template, clock)?;
-        let cache = (cache_bytes > 0 && encoder.pieces_are_independent()).then(|| SegmentCache::new(cache_bytes));
-        let special_tokens = special_tokens.into_iter().map(|(name, text)| (name.to_owned(), Value::from(text)));
-        let default_kwargs = chat_template_kwargs.iter().map(|(name, kwarg)| (name.clone(), value(kwarg)));
+        let cache =
+            (cache_bytes > 0 && encoder.pieces_are_independent()).then(|| SegmentCache::new(cache_bytes));
+        let special_tokens = special_tokens
+            .into_iter()
+            .map(|(name, text)| (name.to_owned(), Value::from(text)));
+        let default_kwargs = chat_template_kwargs
+            .iter()
+            .map(|(name, kwarg)| (name.clone(), value(kwarg)));
         Ok(Self {
             encoder: Box::new(encoder),
             cache,
             templates,
+            trust_request_chat_template,
             special_tokens: special_tokens.collect(),
             default_kwargs: default_kwargs.collect(),
         })
@@ -130,11 +157,30 @@ impl ModelTokenizer {
         }
         // where the first placeholder is: a rendering with another text there is different from there on
         let marked = self.render(chat, true)?;
-        let common = rendered.bytes().zip(marked.bytes()).take_while(|(left, right)| left == right).count();
-        let before = self.ids(&rendered[..rendered.floor_char_boundary(common)], chat.add_special_tokens)?;
-        let matchable = ids.iter().zip(&before).take_while(|(left, right)| left == right).count();
-        let media = (0..media).map(|_| Media { offset: matchable, length: 0, hash: None });
-        Ok(Tokenized { ids, media: media.collect(), matchable })
+        let common = rendered
+            .bytes()
+            .zip(marked.bytes())
+            .take_while(|(left, right)| left == right)
+            .count();
+        let before = self.ids(
+            &rendered[..rendered.floor_char_boundary(common)],
+            chat.add_special_tokens,
+        )?;
+        let matchable = ids
+            .iter()
+            .zip(&before)
+            .take_while(|(left, right)| left == right)
+            .count();
+        let media = (0..media).map(|_| Media {
+            offset: matchable,
+            length: 0,
+            hash: None,
+        });
+        Ok(Tokenized {
+            ids,
+            media: media.collect(),
+            matchable,
+        })
     }
 
     /// The chat prompt as text, before it is tokenized.
@@ -163,7 +209,11 @@ impl ModelTokenizer {
     }
 
     fn ids(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, TokenizerError> {
-        let (before, after) = if add_special_tokens { self.encoder.affixes() } else { (&[][..], &[][..]) };
+        let (before, after) = if add_special_tokens {
+            self.encoder.affixes()
+        } else {
+            (&[][..], &[][..])
+        };
         let mut ids = Vec::with_capacity(text.len() / 3 + before.len() + after.len());
         ids.extend_from_slice(before);
         match &self.cache {
@@ -191,6 +241,9 @@ impl ModelTokenizer {
             let text = "continue_final_message and add_generation_prompt exclude each other";
             return Err(EncodeError::Conversation(text.to_owned()));
         }
+        if chat_template.is_some() && !self.trust_request_chat_template {
+            return Err(EncodeError::UntrustedTemplate);
+        }
         let template = self.templates.pick(chat_template.as_deref(), tools.is_some())?;
         let rules = Rules {
             format: template.format(),
@@ -199,8 +252,16 @@ impl ModelTokenizer {
             mark_media,
             continue_final: *continue_final_message,
         };
-        let kwargs = chat_template_kwargs.iter().map(|(name, kwarg)| (name.clone(), value(kwarg)));
-        let mut others: Vec<_> = self.special_tokens.iter().chain(&self.default_kwargs).cloned().chain(kwargs).collect();
+        let kwargs = chat_template_kwargs
+            .iter()
+            .map(|(name, kwarg)| (name.clone(), value(kwarg)));
+        let mut others: Vec<_> = self
+            .special_tokens
+            .iter()
+            .chain(&self.default_kwargs)
+            .cloned()
+            .chain(kwargs)
+            .collect();
         if *thinking_disabled {
             let effort = self.disabled_effort(&template);
             if !chat_template_kwargs.contains_key("enable_thinking") {
@@ -226,7 +287,11 @@ impl ModelTokenizer {
             others,
         };
         let rendered = template.render(variables)?;
-        Ok(if *continue_final_message { cut_at_final_message(rendered, messages)? } else { rendered })
+        Ok(if *continue_final_message {
+            cut_at_final_message(rendered, messages)?
+        } else {
+            rendered
+        })
     }
 
     /// vLLM's probe: `none`, or `low` if the template refuses `none` or treats it like a real effort.
@@ -235,12 +300,23 @@ impl ModelTokenizer {
         let message = MESSAGE.get_or_init(|| serde_json::json!({"role": "user", "content": "Hi"}));
         let probe = |effort: &'static str| {
             let format = template.format();
-            let rules = Rules { format, developer: true, merge_system: false, mark_media: false, continue_final: false };
+            let rules = Rules {
+                format,
+                developer: true,
+                merge_system: false,
+                mark_media: false,
+                continue_final: false,
+            };
             let own = [
                 ("enable_thinking".to_owned(), Value::from(effort != "none")),
                 ("reasoning_effort".to_owned(), Value::from(effort)),
             ];
-            let others = self.special_tokens.iter().chain(&self.default_kwargs).cloned().chain(own);
+            let others = self
+                .special_tokens
+                .iter()
+                .chain(&self.default_kwargs)
+                .cloned()
+                .chain(own);
             let variables = Variables {
                 messages: conversation(std::slice::from_ref(message), rules).ok()?,
                 tools: Value::from(()),
@@ -253,12 +329,25 @@ impl ModelTokenizer {
         template.disabled_effort(|| {
             let none = probe("none");
             let efforts = ["low", "medium", "high", "xhigh", "max"];
-            if none.is_none() || efforts.into_iter().any(|effort| probe(effort) == none) { "low" } else { "none" }
+            if none.is_none() || efforts.into_iter().any(|effort| probe(effort) == none) {
+                "low"
+            } else {
+                "none"
+            }
         })
     }
 }
 
 fn tool_values(tools: &[serde_json::Value]) -> Result<Value, EncodeError> {
-    let each = |(at, tool)| tools::normalized(tool).map(|tool| value(&tool)).ok_or(EncodeError::Tool(at));
-    tools.iter().enumerate().map(each).collect::<Result<Vec<_>, _>>().map(Value::from)
+    let each = |(at, tool)| {
+        tools::normalized(tool)
+            .map(|tool| value(&tool))
+            .ok_or(EncodeError::Tool(at))
+    };
+    tools
+        .iter()
+        .enumerate()
+        .map(each)
+        .collect::<Result<Vec<_>, _>>()
+        .map(Value::from)
 }

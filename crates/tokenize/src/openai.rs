@@ -12,7 +12,10 @@ pub(crate) fn request(body: &mut Map<String, Value>) -> Result<ChatRequest, Chat
     };
     for (at, message) in messages.iter().enumerate() {
         if !message.get("role").is_some_and(Value::is_string) {
-            return Err(ChatError::wrong_type(format!("messages[{at}]"), "an object with a `role`"));
+            return Err(ChatError::wrong_type(
+                format!("messages[{at}]"),
+                "an object with a `role`",
+            ));
         }
     }
     let add_generation_prompt = flag(body, "add_generation_prompt")?;
@@ -41,7 +44,9 @@ pub(crate) fn request(body: &mut Map<String, Value>) -> Result<ChatRequest, Chat
 /// A wish for reasoning reaches the template twice: as it is, and as "thinking or not" for
 /// templates that must be told.
 pub(crate) fn set_effort(kwargs: &mut Map<String, Value>, effort: Option<Value>) {
-    let Some(effort) = effort.filter(|effort| !effort.is_null()) else { return };
+    let Some(effort) = effort.filter(|effort| !effort.is_null()) else {
+        return;
+    };
     if !kwargs.contains_key("enable_thinking") {
         kwargs.insert("enable_thinking".to_owned(), Value::Bool(effort != "none"));
     }

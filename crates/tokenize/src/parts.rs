@@ -28,8 +28,23 @@ const MEDIA: [(&str, &str); 9] = [
 
 /// Fields of the part types that vLLM knows; others reach the template.
 const KNOWN_FIELDS: [&str; 17] = [
-    "type", "text", "refusal", "image_url", "input_audio", "file", "audio_url", "video_url", "image_pil",
-    "image_embeds", "audio_embeds", "video_embeds", "uuid", "data", "thinking", "closed", "name",
+    "type",
+    "text",
+    "refusal",
+    "image_url",
+    "input_audio",
+    "file",
+    "audio_url",
+    "video_url",
+    "image_pil",
+    "image_embeds",
+    "audio_embeds",
+    "video_embeds",
+    "uuid",
+    "data",
+    "thinking",
+    "closed",
+    "name",
 ];
 
 impl<'a> Part<'a> {
@@ -52,11 +67,15 @@ impl<'a> Part<'a> {
                 "thinking" => text("thinking"),
                 "refusal" => text("refusal"),
                 "tool_reference" => Some(Self::ToolReference(object.get("name")?.as_str()?)),
-                kind => MEDIA.iter().find(|(name, _)| *name == kind).map(|(_, is)| Self::Media(is, object)),
+                kind => MEDIA
+                    .iter()
+                    .find(|(name, _)| *name == kind)
+                    .map(|(_, is)| Self::Media(is, object)),
             },
-            None | Some(Value::Null) | Some(Value::String(_)) => {
-                MEDIA.iter().find(|(name, _)| object.contains_key(*name)).map(|(_, is)| Self::Media(is, object))
-            }
+            None | Some(Value::Null) | Some(Value::String(_)) => MEDIA
+                .iter()
+                .find(|(name, _)| object.contains_key(*name))
+                .map(|(_, is)| Self::Media(is, object)),
             Some(_) => None,
         }
     }
@@ -64,7 +83,8 @@ impl<'a> Part<'a> {
 
 /// Fields of a part that are none of vLLM's.
 pub(crate) fn extra_fields(part: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
-    part.iter().filter(|(name, _)| !KNOWN_FIELDS.contains(&name.as_str()))
+    part.iter()
+        .filter(|(name, _)| !KNOWN_FIELDS.contains(&name.as_str()))
 }
 
 /// Whether a content part is an image, a video or audio.

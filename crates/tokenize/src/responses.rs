@@ -35,7 +35,12 @@ pub(crate) fn request(body: &mut Map<String, Value>) -> Result<ChatRequest, Chat
         Some(_) => return Err(ChatError::wrong_type("input", "a string or a list of items")),
     }
     let mut kwargs = object(body, "chat_template_kwargs")?.unwrap_or_default();
-    set_effort(&mut kwargs, body.get("reasoning").and_then(|reasoning| reasoning.get("effort")).cloned());
+    set_effort(
+        &mut kwargs,
+        body.get("reasoning")
+            .and_then(|reasoning| reasoning.get("effort"))
+            .cloned(),
+    );
     Ok(ChatRequest {
         messages,
         tools: tool_list(body)?,
@@ -61,11 +66,18 @@ fn add(item: Value, at: usize, first: usize, messages: &mut Vec<Value>) -> Resul
     let Value::Object(mut item) = item else {
         return Err(ChatError::wrong_type(format!("input[{at}]"), "an object"));
     };
-    let kind = item.get("type").and_then(Value::as_str).unwrap_or("message").to_owned();
+    let kind = item
+        .get("type")
+        .and_then(Value::as_str)
+        .unwrap_or("message")
+        .to_owned();
     let take = |item: &mut Map<String, Value>, field: &str| item.remove(field).unwrap_or_else(|| "".into());
     match kind.as_str() {
         "function_call" => {
-            let name = match (item.get("namespace").and_then(Value::as_str), take(&mut item.clone(), "name")) {
+            let name = match (
+                item.get("namespace").and_then(Value::as_str),
+                take(&mut item.clone(), "name"),
+            ) {
                 (Some(space), Value::String(name)) if !space.is_empty() => format!("{space}__{name}").into(),
                 (_, name) => name,
             };
@@ -77,7 +89,12 @@ fn add(item: Value, at: usize, first: usize, messages: &mut Vec<Value>) -> Resul
             match assistant(messages, first) {
                 Some(previous) => match previous.entry("tool_calls").or_insert_with(|| json!([])) {
                     Value::Array(calls) => calls.push(call),
-                    _ => return Err(ChatError::wrong_type(format!("input[{}].tool_calls", at - 1), "a list")),
+                    _ => {
+                        return Err(ChatError::wrong_type(
+                            format!("input[{}].tool_calls", at - 1),
+                            "a list",
+                        ));
+                    }
                 },
                 None => messages.push(json!({"role": "assistant", "tool_calls": [call]})),
             }
@@ -88,10 +105,17 @@ fn add(item: Value, at: usize, first: usize, messages: &mut Vec<Value>) -> Resul
             messages.push(json!({"role": "tool", "content": output, "tool_call_id": id}));
         }
         "reasoning" => {
-            if item.get("encrypted_content").is_some_and(|content| content.as_str().is_some_and(|text| !text.is_empty())) {
-                return Err(ChatError::Invalid("encrypted reasoning is not supported".to_owned()));
+            if item
+                .get("encrypted_content")
+                .is_some_and(|content| content.as_str().is_some_and(|text| !text.is_empty()))
+            {
+                return Err(ChatError::Invalid(
+                    "encrypted reasoning is not supported".to_owned(),
+                ));
             }
-            let text = ["content", "summary"].iter().find_map(|field| first_text(item.get(*field)?));
+            let text = ["content", "summary"]
+                .iter()
+                .find_map(|field| first_text(item.get(*field)?));
             assistant_field(messages, first, "reasoning", text.unwrap_or_default());
         }
         "message" if item.get("role").is_some_and(|role| role == "assistant") => {
@@ -119,7 +143,9 @@ fn first_text(parts: &Value) -> Option<String> {
 /// The last message if it is the assistant's and came from this input.
 fn assistant(messages: &mut [Value], first: usize) -> Option<&mut Map<String, Value>> {
     let last = messages[first..].last_mut()?.as_object_mut()?;
-    last.get("role").is_some_and(|role| role == "assistant").then_some(last)
+    last.get("role")
+        .is_some_and(|role| role == "assistant")
+        .then_some(last)
 }
 
 /// Sets a field of the assistant's open message, or opens another.
@@ -144,10 +170,19 @@ fn tool_list(body: &mut Map<String, Value>) -> Result<Option<Vec<Value>>, ChatEr
             Some("function") => out.push(tools::from_flat(tool).ok_or_else(|| bad(at))?),
             Some("namespace") => {
                 let space = tool.get("name").and_then(Value::as_str).ok_or_else(|| bad(at))?;
-                let inner = tool.get("tools").and_then(Value::as_array).ok_or_else(|| bad(at))?;
-                for function in inner.iter().filter(|tool| tool.get("type").is_some_and(|kind| kind == "function")) {
+                let inner = tool
+                    .get("tools")
+                    .and_then(Value::as_array)
+                    .ok_or_else(|| bad(at))?;
+                for function in inner
+                    .iter()
+                    .filter(|tool| tool.get("type").is_some_and(|kind| kind == "function"))
+                {
                     let mut function = function.as_object().cloned().ok_or_else(|| bad(at))?;
-                    let name = function.get("name").and_then(Value::as_str).ok_or_else(|| bad(at))?;
+                    let name = function
+                        .get("name")
+                        .and_then(Value::as_str)
+                        .ok_or_else(|| bad(at))?;
                     let name = format!("{space}__{name}");
                     function.insert("name".to_owned(), name.into());
                     out.push(tools::from_flat(&function).ok_or_else(|| bad(at))?);

@@ -49,8 +49,15 @@ struct Shard {
 impl SegmentCache {
     /// A cache of at most `bytes` (texts, ids and overhead together); 0 keeps nothing.
     pub(crate) fn new(bytes: usize) -> Self {
-        let shard = || Mutex::new(Shard { bound: bytes / SHARDS, ..Shard::default() });
-        Self { shards: (0..SHARDS).map(|_| shard()).collect() }
+        let shard = || {
+            Mutex::new(Shard {
+                bound: bytes / SHARDS,
+                ..Shard::default()
+            })
+        };
+        Self {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+        }
     }
 
     /// Appends what `encoder` makes of `text`; pieces that were seen before come from the cache.
@@ -94,7 +101,11 @@ impl SegmentCache {
         }
         let start = ids.len();
         encoder.encode(text, ids)?;
-        let entry = Entry { hash, text: text.into(), ids: ids[start..].into() };
+        let entry = Entry {
+            hash,
+            text: text.into(),
+            ids: ids[start..].into(),
+        };
         shard.lock().insert(entry);
         Ok(())
     }
@@ -133,7 +144,10 @@ impl Shard {
         self.bytes += cost;
         let Self { table, slots, .. } = self;
         table.insert_unique(entry.hash, slots.len(), |&slot| slots[slot].entry.hash);
-        slots.push(Slot { entry: Arc::new(entry), hit: false });
+        slots.push(Slot {
+            entry: Arc::new(entry),
+            hit: false,
+        });
     }
 
     fn evict_one(&mut self) {
@@ -241,7 +255,11 @@ mod tests {
         let mut misses = 0;
         for at in 0..5_000 {
             misses += usize::from(encode(&cache, &encoder, &shared).1 > 0);
-            encode(&cache, &encoder, &format!("a prompt that never comes again, number {at} {}", "x".repeat(200)));
+            encode(
+                &cache,
+                &encoder,
+                &format!("a prompt that never comes again, number {at} {}", "x".repeat(200)),
+            );
             assert!(cache.bytes() <= bytes);
         }
         assert_eq!(misses, 0);

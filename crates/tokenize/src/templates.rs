@@ -44,7 +44,9 @@ impl Templates {
         });
         let given = given.map(compile).transpose()?;
         let processor = processor.map(compile).transpose()?;
-        let named = named.into_iter().map(|source| Ok((source.name.clone(), compile(source)?)));
+        let named = named
+            .into_iter()
+            .map(|source| Ok((source.name.clone(), compile(source)?)));
         let mut templates = Self {
             given,
             processor,
@@ -54,8 +56,11 @@ impl Templates {
             clock: clock.clone(),
         };
         let probed = [false, true].map(|tools| templates.default(tools));
-        templates.refuse_inline_system =
-            probed.iter().any(|template| template.as_ref().is_none_or(|template| template.refuses_inline_system()));
+        templates.refuse_inline_system = probed.iter().any(|template| {
+            template
+                .as_ref()
+                .is_none_or(|template| template.refuses_inline_system())
+        });
         Ok(templates)
     }
 
@@ -80,7 +85,10 @@ impl Templates {
     }
 
     fn named(&self, name: &str) -> Option<Arc<ChatTemplate>> {
-        self.named.iter().find(|(known, _)| known == name).map(|(_, template)| template.clone())
+        self.named
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, template)| template.clone())
     }
 
     /// vLLM's order: its own flag, the processor's template unless there are tools, the tokenizer's.
@@ -92,7 +100,9 @@ impl Templates {
             return Some(processor.clone());
         }
         let for_tools = if tools { self.named("tool_use") } else { None };
-        for_tools.or_else(|| self.named("default")).or_else(|| self.processor.clone())
+        for_tools
+            .or_else(|| self.named("default"))
+            .or_else(|| self.processor.clone())
     }
 
     fn of_request(&self, source: &str) -> Result<Arc<ChatTemplate>, EncodeError> {

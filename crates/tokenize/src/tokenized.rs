@@ -27,7 +27,11 @@ impl Tokenized {
     /// Ids without media.
     pub fn plain(ids: Vec<u32>) -> Self {
         let matchable = ids.len();
-        Self { ids, media: Vec::new(), matchable }
+        Self {
+            ids,
+            media: Vec::new(),
+            matchable,
+        }
     }
 
     /// Length of the prompt in tokens, with `media_tokens` for each placeholder that is not expanded.

@@ -11,7 +11,9 @@ pub(crate) fn normalized(tool: &Value) -> Option<Value> {
     let deferred = tool.get("defer_loading").filter(|deferred| !deferred.is_null());
     let mut function = fields(function)?;
     if let Some(deferred) = deferred {
-        function.entry("defer_loading").or_insert_with(|| deferred.clone());
+        function
+            .entry("defer_loading")
+            .or_insert_with(|| deferred.clone());
     }
     let mut out = json!({"type": "function", "function": function});
     if let Some(deferred) = deferred {
@@ -29,7 +31,10 @@ fn fields(function: &Map<String, Value>) -> Option<Map<String, Value>> {
     let get = |name: &str| function.get(name).cloned();
     let mut out = Map::new();
     out.insert("name".to_owned(), get("name").filter(Value::is_string)?);
-    out.insert("description".to_owned(), get("description").unwrap_or(Value::Null));
+    out.insert(
+        "description".to_owned(),
+        get("description").unwrap_or(Value::Null),
+    );
     out.insert("parameters".to_owned(), get("parameters").unwrap_or(Value::Null));
     for name in ["strict", "defer_loading"] {
         if let Some(value) = get(name).filter(|value| !value.is_null()) {

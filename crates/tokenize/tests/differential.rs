@@ -28,8 +28,14 @@ struct Texts {
 impl Texts {
     fn new(seed: u64) -> Self {
         let added = json()["added_tokens"].as_array().unwrap().clone();
-        let added = added.iter().map(|token| token["content"].as_str().unwrap().to_owned()).collect();
-        Self { rng: StdRng::seed_from_u64(seed), added }
+        let added = added
+            .iter()
+            .map(|token| token["content"].as_str().unwrap().to_owned())
+            .collect();
+        Self {
+            rng: StdRng::seed_from_u64(seed),
+            added,
+        }
     }
 
     fn text(&mut self, pieces: usize) -> String {
@@ -39,15 +45,37 @@ impl Texts {
 
     fn piece(&mut self) -> String {
         const WORDS: [&str; 16] = [
-            "the", "Hello", "don't", "I'LL", "we've", "naïve", "Straße", "fiancée", "ΑΒΓ", "Привет", "İstanbul", "ǅ",
-            "ﬁne", "Ⅷ", "x86_64", "HTTPServer",
+            "the",
+            "Hello",
+            "don't",
+            "I'LL",
+            "we've",
+            "naïve",
+            "Straße",
+            "fiancée",
+            "ΑΒΓ",
+            "Привет",
+            "İstanbul",
+            "ǅ",
+            "ﬁne",
+            "Ⅷ",
+            "x86_64",
+            "HTTPServer",
         ];
-        const SPACES: [&str; 12] =
-            [" ", "  ", "   ", "\n", "\r\n", "\n\n", "\t", " \n ", "\u{a0}", "\u{3000}", "\u{2028}", "\u{85}"];
+        const SPACES: [&str; 12] = [
+            " ", "  ", "   ", "\n", "\r\n", "\n\n", "\t", " \n ", "\u{a0}", "\u{3000}", "\u{2028}", "\u{85}",
+        ];
         const CODE: [&str; 10] = [
-            "fn main() {\n    let x = 1;\n}\n", "if (a&&b) { return -1; }", "#include <stdio.h>", "a[i+1] = b->c;",
-            "\tdef f(self, *args):\n\t\treturn None\n", "</div>\n<p class=\"x\">", "SELECT * FROM t WHERE a<>'b';",
-            "{\"k\": [1, 2.5e-3, null]}", "0xDEADBEEF", "!= === ... --> :=",
+            "fn main() {\n    let x = 1;\n}\n",
+            "if (a&&b) { return -1; }",
+            "#include <stdio.h>",
+            "a[i+1] = b->c;",
+            "\tdef f(self, *args):\n\t\treturn None\n",
+            "</div>\n<p class=\"x\">",
+            "SELECT * FROM t WHERE a<>'b';",
+            "{\"k\": [1, 2.5e-3, null]}",
+            "0xDEADBEEF",
+            "!= === ... --> :=",
         ];
         const EMOJI: [&str; 8] = ["🙂", "👩‍👩‍👧‍👦", "🇫🇷", "👍🏽", "❤️", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "☕", "1️⃣"];
         let rng = &mut self.rng;
@@ -67,10 +95,25 @@ impl Texts {
             // scripts with marks of their own
             9 => chars(rng, &[0x900..0x97f, 0xe01..0xe5b, 0x620..0x64f, 0x5d0..0x5ea], 5),
             10 => chars(rng, &[0x21..0x2f, 0x3a..0x40, 0x2010..0x2027, 0x3001..0x303f], 4),
-            11 => chars(rng, &[0x30..0x39, 0x660..0x669, 0xff10..0xff19, 0x2460..0x2473], 5),
+            11 => chars(
+                rng,
+                &[0x30..0x39, 0x660..0x669, 0xff10..0xff19, 0x2460..0x2473],
+                5,
+            ),
             12 => chars(rng, &[0x1..0x1f, 0x7f..0x9f, 0xe000..0xe010, 0xfff0..0xfffd], 2),
             // beyond the basic plane, in blocks that every Unicode table has
-            13 => chars(rng, &[0x1f300..0x1f64f, 0x10000..0x100fa, 0x1d400..0x1d7ff, 0x20000..0x2a6df, 0xfe00..0xfe0f, 0x200b..0x200f], 2),
+            13 => chars(
+                rng,
+                &[
+                    0x1f300..0x1f64f,
+                    0x10000..0x100fa,
+                    0x1d400..0x1d7ff,
+                    0x20000..0x2a6df,
+                    0xfe00..0xfe0f,
+                    0x200b..0x200f,
+                ],
+                2,
+            ),
             14 => self.added.choose(rng).unwrap().clone(),
             // an added token cut off somewhere
             _ => {
@@ -115,7 +158,14 @@ fn assert_cache_is_invisible(dir: &Path, cache_bytes: usize, rounds: usize) {
     let json = std::fs::read_to_string(dir.join("tokenizer.json")).unwrap();
     let plain = Pipeline::from_json(serde_json::from_str(&json).unwrap()).unwrap();
     assert!(plain.pieces_are_independent());
-    let cached = ModelTokenizer::load_with(dir, Options { cache_bytes, ..Options::default() }).unwrap();
+    let cached = ModelTokenizer::load_with(
+        dir,
+        Options {
+            cache_bytes,
+            ..Options::default()
+        },
+    )
+    .unwrap();
     let mut texts = Texts::new(11);
     let mut turns: Vec<String> = Vec::new();
     for _ in 0..rounds {
@@ -123,13 +173,23 @@ fn assert_cache_is_invisible(dir: &Path, cache_bytes: usize, rounds: usize) {
             turns.truncate(texts.rng.random_range(0..=turns.len()));
         }
         turns.push(texts.text(12));
-        let text: String = turns.iter().map(|turn| format!("<|im_start|>user\n{turn}<|im_end|>\n")).collect();
+        let text: String = turns
+            .iter()
+            .map(|turn| format!("<|im_start|>user\n{turn}<|im_end|>\n"))
+            .collect();
         let mut expected = Vec::new();
         plain.encode(&text, &mut expected).unwrap();
-        assert_eq!(cached.encode_text(&text, false).unwrap().ids, expected, "{text:?}");
+        assert_eq!(
+            cached.encode_text(&text, false).unwrap().ids,
+            expected,
+            "{text:?}"
+        );
         assert!(cached.cached_bytes() <= cache_bytes);
     }
-    assert!(cached.cached_bytes() > cache_bytes / 40, "the cache must be in use");
+    assert!(
+        cached.cached_bytes() > cache_bytes / 40,
+        "the cache must be in use"
+    );
 }
 
 #[test]
@@ -154,13 +214,23 @@ fn flagged(flags: &[&str]) -> tempfile::TempDir {
     }
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("tokenizer.json"), json.to_string()).unwrap();
-    std::fs::copy(own.join("tokenizer_config.json"), dir.path().join("tokenizer_config.json")).unwrap();
+    std::fs::copy(
+        own.join("tokenizer_config.json"),
+        dir.path().join("tokenizer_config.json"),
+    )
+    .unwrap();
     dir
 }
 
 #[test]
 fn added_tokens_that_strip_spaces_leave_the_cache_invisible() {
-    for flags in [&["lstrip"][..], &["rstrip"], &["lstrip", "rstrip"], &["normalized"], &["normalized", "lstrip"]] {
+    for flags in [
+        &["lstrip"][..],
+        &["rstrip"],
+        &["lstrip", "rstrip"],
+        &["normalized"],
+        &["normalized", "lstrip"],
+    ] {
         assert_cache_is_invisible(flagged(flags).path(), 1 << 20, 400);
     }
 }

@@ -25,7 +25,15 @@ struct Case {
 fn model() -> ModelTokenizer {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tiny-qwen2");
     let clock = Arc::new(|| jiff::civil::date(2026, 3, 7).at(4, 5, 6, 0));
-    ModelTokenizer::load_with(&dir, Options { clock, ..Options::default() }).unwrap()
+    ModelTokenizer::load_with(
+        &dir,
+        Options {
+            clock,
+            trust_request_chat_template: true,
+            ..Options::default()
+        },
+    )
+    .unwrap()
 }
 
 #[test]
@@ -52,7 +60,10 @@ fn templates_render_as_in_jinja2() {
         match (&got, &case.rendered) {
             (Ok(got), Some(expected)) if got == expected => {}
             (Err(_), None) => {}
-            _ => wrong.push(format!("{}:\n  got      {got:?}\n  expected {:?}", case.name, case.rendered)),
+            _ => wrong.push(format!(
+                "{}:\n  got      {got:?}\n  expected {:?}",
+                case.name, case.rendered
+            )),
         }
     }
     assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));

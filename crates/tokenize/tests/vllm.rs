@@ -29,7 +29,12 @@ fn cases(file: &str) -> Vec<(Value, Value)> {
 }
 
 fn ids(value: &Value) -> Vec<u32> {
-    value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+    value
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|id| id.as_u64().unwrap() as u32)
+        .collect()
 }
 
 fn openai(request: &Value) -> ChatRequest {
@@ -44,12 +49,20 @@ fn bytes(value: &Value) -> Vec<u8> {
 fn plain_prompts_have_the_ids_of_tokenize() {
     let model = model();
     let mut checked = 0;
-    for file in ["prompts.json", "prompts-no-special.json", "prompts-token-strs.json"] {
+    for file in [
+        "prompts.json",
+        "prompts-no-special.json",
+        "prompts-token-strs.json",
+    ] {
         for (request, answer) in cases(file) {
-            let special = request.get("add_special_tokens").is_none_or(|special| special == true);
+            let special = request
+                .get("add_special_tokens")
+                .is_none_or(|special| special == true);
             let expected = engine::read_tokenize(&bytes(&answer)).unwrap();
             assert_eq!(expected.ids, ids(&answer["tokens"]));
-            let got = model.encode_text(request["prompt"].as_str().unwrap(), special).unwrap();
+            let got = model
+                .encode_text(request["prompt"].as_str().unwrap(), special)
+                .unwrap();
             assert_eq!(got, expected, "{request}");
             checked += 1;
         }
@@ -75,7 +88,11 @@ fn chats_have_the_ids_of_render() {
     assert_eq!(cases.len(), 26);
     for (request, answer) in cases {
         let expected = engine::read_render_chat(&bytes(&answer)).unwrap();
-        assert_eq!(model.encode_chat(&openai(&request)).unwrap(), expected, "{request}");
+        assert_eq!(
+            model.encode_chat(&openai(&request)).unwrap(),
+            expected,
+            "{request}"
+        );
     }
 }
 
@@ -86,12 +103,17 @@ fn completions_have_the_ids_of_render() {
     for (request, answer) in cases("render-completions.json") {
         let prompts: Vec<Tokenized> = match &request["prompt"] {
             Value::String(text) => vec![model.encode_text(text, true).unwrap()],
-            Value::Array(list) if list[0].is_string() => {
-                list.iter().map(|text| model.encode_text(text.as_str().unwrap(), true).unwrap()).collect()
-            }
+            Value::Array(list) if list[0].is_string() => list
+                .iter()
+                .map(|text| model.encode_text(text.as_str().unwrap(), true).unwrap())
+                .collect(),
             given => vec![Tokenized::plain(ids(given))],
         };
-        assert_eq!(engine::read_render_text(&bytes(&answer), prompts.len()).unwrap(), prompts, "{request}");
+        assert_eq!(
+            engine::read_render_text(&bytes(&answer), prompts.len()).unwrap(),
+            prompts,
+            "{request}"
+        );
         checked += 1;
     }
     assert_eq!(checked, 6);
@@ -126,12 +148,17 @@ fn responses_have_the_length_that_the_engine_counted() {
 fn served_requests_have_the_ids_that_the_engine_reported() {
     let model = model();
     let mut checked = 0;
-    for line in std::fs::read_to_string(testdata().join("served.jsonl")).unwrap().lines() {
+    for line in std::fs::read_to_string(testdata().join("served.jsonl"))
+        .unwrap()
+        .lines()
+    {
         let served: Value = serde_json::from_str(line).unwrap();
         let request = &served["request"];
         let got = match served["path"].as_str().unwrap() {
             "/v1/chat/completions" => model.encode_chat(&openai(request)).unwrap(),
-            "/v1/completions" => model.encode_text(request["prompt"].as_str().unwrap(), true).unwrap(),
+            "/v1/completions" => model
+                .encode_text(request["prompt"].as_str().unwrap(), true)
+                .unwrap(),
             other => panic!("unexpected path {other}"),
         };
         assert_eq!(got.ids, ids(&served["prompt_token_ids"]), "{request}");
@@ -144,7 +171,10 @@ fn served_requests_have_the_ids_that_the_engine_reported() {
 fn ids_decode_to_the_text_that_detokenize_answers() {
     let model = model();
     for (request, answer) in cases("detokenize.json") {
-        assert_eq!(model.decode(&ids(&request["tokens"])).unwrap(), answer["prompt"].as_str().unwrap());
+        assert_eq!(
+            model.decode(&ids(&request["tokens"])).unwrap(),
+            answer["prompt"].as_str().unwrap()
+        );
     }
 }
 
@@ -158,7 +188,10 @@ fn a_refused_combination_is_refused_here_too() {
     let text = std::fs::read_to_string(testdata().join("vllm-0.32/errors.json")).unwrap();
     let captured: Value = serde_json::from_str(&text).unwrap();
     let cases = captured["cases"].as_array().unwrap();
-    let both = cases.iter().find(|case| case["request"].get("continue_final_message").is_some()).unwrap();
+    let both = cases
+        .iter()
+        .find(|case| case["request"].get("continue_final_message").is_some())
+        .unwrap();
     assert_eq!(both["status"], 400);
     assert!(ChatRequest::from_openai(&mut both["request"].as_object().unwrap().clone()).is_err());
 }
@@ -167,9 +200,16 @@ fn a_refused_combination_is_refused_here_too() {
 fn questions_to_the_engine_have_the_captured_shape() {
     for (request, _) in cases("render-chat.json").into_iter().chain(cases("chat.json")) {
         let chat = openai(&request);
-        for query in [engine::render_chat("tiny-qwen2", &chat), engine::tokenize_chat("tiny-qwen2", &chat)] {
+        for query in [
+            engine::render_chat("tiny-qwen2", &chat),
+            engine::tokenize_chat("tiny-qwen2", &chat),
+        ] {
             let body: Value = serde_json::from_slice(&query.body).unwrap();
-            let fields = request.as_object().unwrap().iter().filter(|(name, _)| *name != "max_tokens");
+            let fields = request
+                .as_object()
+                .unwrap()
+                .iter()
+                .filter(|(name, _)| *name != "max_tokens");
             for (name, value) in fields {
                 assert_eq!(&body[name], value, "{name} of {}", query.path);
             }

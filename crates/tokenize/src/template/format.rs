@@ -24,7 +24,11 @@ pub(super) fn detect(source: &str) -> ContentFormat {
     };
     let mut found = Nodes::default();
     found.body(&template.children, None);
-    if found.loops_over_content() { ContentFormat::Parts } else { ContentFormat::String }
+    if found.loops_over_content() {
+        ContentFormat::Parts
+    } else {
+        ContentFormat::String
+    }
 }
 
 /// What the rules look at, gathered in one walk.
@@ -53,14 +57,20 @@ impl<'a, 't> Nodes<'a, 't> {
             if over_messages { name_of(each.target) } else { None }
         };
         let message_names: Vec<&str> = self.loops.iter().filter_map(item).collect();
-        let content = |expr: &Expr<'t>| message_names.iter().any(|name| refers(expr, name, Some("content")));
+        let content = |expr: &Expr<'t>| {
+            message_names
+                .iter()
+                .any(|name| refers(expr, name, Some("content")))
+        };
         self.loops.iter().any(|each| {
             if content(each.over) {
                 return true;
             }
             let Expr::Var(over) = each.over else { return false };
             match each.inside {
-                Some(at) => self.parameters_given_content(self.macros[at], &content).any(|name| name == over.id),
+                Some(at) => self
+                    .parameters_given_content(self.macros[at], &content)
+                    .any(|name| name == over.id),
                 None => over.id == "content",
             }
         })
@@ -92,7 +102,9 @@ impl<'a, 't> Nodes<'a, 't> {
         for (at, argument) in calls.flat_map(|(_, arguments)| arguments.iter().enumerate()) {
             match argument {
                 CallArg::Pos(value) if content(value) => given.extend(parameters.get(at)),
-                CallArg::Kwarg(name, value) if content(value) && parameters.contains(name) => given.push(*name),
+                CallArg::Kwarg(name, value) if content(value) && parameters.contains(name) => {
+                    given.push(*name)
+                }
                 _ => {}
             }
         }
@@ -110,7 +122,11 @@ impl<'a, 't> Nodes<'a, 't> {
             Stmt::Template(node) => self.body(&node.children, inside),
             Stmt::EmitExpr(node) => self.expression(&node.expr),
             Stmt::ForLoop(node) => {
-                self.loops.push(Loop { target: &node.target, over: &node.iter, inside });
+                self.loops.push(Loop {
+                    target: &node.target,
+                    over: &node.iter,
+                    inside,
+                });
                 self.expression(&node.iter);
                 self.body(&node.body, inside);
                 self.body(&node.else_body, inside);

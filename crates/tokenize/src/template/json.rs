@@ -34,7 +34,13 @@ pub(super) fn tojson(
     )?;
     kwargs.assert_all_used()?;
     let mut out = String::new();
-    Writer { out: &mut out, style, state, charged: 0 }.value(value, 0)?;
+    Writer {
+        out: &mut out,
+        style,
+        state,
+        charged: 0,
+    }
+    .value(value, 0)?;
     Ok(Value::from(out))
 }
 
@@ -57,12 +63,16 @@ impl Style {
             None => None,
             Some(text) if text.kind() == ValueKind::String => Some(text.to_string()),
             Some(width) => {
-                let width = i64::try_from(width).map_err(|_| invalid("indent must be a number or a string"))?;
+                let width =
+                    i64::try_from(width).map_err(|_| invalid("indent must be a number or a string"))?;
                 Some(" ".repeat(width.clamp(0, 64) as usize))
             }
         };
         let (item, key) = match separators.filter(|pair| !pair.is_none() && !pair.is_undefined()) {
-            None => (if indent.is_some() { "," } else { ", " }.to_owned(), ": ".to_owned()),
+            None => (
+                if indent.is_some() { "," } else { ", " }.to_owned(),
+                ": ".to_owned(),
+            ),
             Some(pair) => {
                 let parts: Vec<Value> = pair.try_iter()?.collect();
                 match parts.as_slice() {
@@ -72,7 +82,13 @@ impl Style {
             }
         };
         let truth = |value: Option<Value>| value.is_some_and(|value| value.is_true());
-        Ok(Self { ascii: truth(ascii), indent, item, key, sort: truth(sort) })
+        Ok(Self {
+            ascii: truth(ascii),
+            indent,
+            item,
+            key,
+            sort: truth(sort),
+        })
     }
 }
 
@@ -104,7 +120,9 @@ impl Writer<'_, '_> {
             ValueKind::String => string(self.out, value.as_str().unwrap_or_default(), self.style.ascii),
             ValueKind::Seq | ValueKind::Iterable => {
                 let items: Vec<Value> = value.try_iter()?.collect();
-                self.block('[', ']', items, depth, |writer, item, depth| writer.value(&item, depth))?;
+                self.block('[', ']', items, depth, |writer, item, depth| {
+                    writer.value(&item, depth)
+                })?;
             }
             ValueKind::Map => {
                 let mut entries = Vec::new();
@@ -129,7 +147,8 @@ impl Writer<'_, '_> {
         if value.is_integer() {
             let _ = write!(self.out, "{value}");
         } else {
-            self.out.push_str(&float(f64::try_from(value.clone()).unwrap_or(f64::NAN)));
+            self.out
+                .push_str(&float(f64::try_from(value.clone()).unwrap_or(f64::NAN)));
         }
     }
 
@@ -175,7 +194,11 @@ fn key_text(key: &Value) -> Result<String, Error> {
         ValueKind::Bool => if key.is_true() { "true" } else { "false" }.to_owned(),
         ValueKind::Number if key.is_integer() => key.to_string(),
         ValueKind::Number => float(f64::try_from(key.clone()).unwrap_or(f64::NAN)),
-        other => return Err(invalid(format!("keys must be str, int, float, bool or None, not {other}"))),
+        other => {
+            return Err(invalid(format!(
+                "keys must be str, int, float, bool or None, not {other}"
+            )));
+        }
     })
 }
 

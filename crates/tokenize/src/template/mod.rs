@@ -101,12 +101,21 @@ impl ChatTemplate {
 
     /// Renders one prompt.
     pub(crate) fn render(&self, variables: Variables) -> Result<String, TemplateError> {
-        let Variables { messages, tools, documents, add_generation_prompt, others } = variables;
+        let Variables {
+            messages,
+            tools,
+            documents,
+            add_generation_prompt,
+            others,
+        } = variables;
         let named = [
             ("messages".to_owned(), messages),
             ("tools".to_owned(), tools),
             ("documents".to_owned(), documents),
-            ("add_generation_prompt".to_owned(), Value::from(add_generation_prompt)),
+            (
+                "add_generation_prompt".to_owned(),
+                Value::from(add_generation_prompt),
+            ),
         ];
         let context = Value::from_pairs(others.into_iter().chain(named));
         Ok(self.environment.get_template(NAME)?.render(context)?)
@@ -127,14 +136,21 @@ impl ChatTemplate {
             ("raise_exception", Value::from(())),
         ];
         let template = self.environment.get_template(NAME);
-        template.and_then(|template| template.render(Value::from_pairs(context))).is_err()
+        template
+            .and_then(|template| template.render(Value::from_pairs(context)))
+            .is_err()
     }
 }
 
 /// Jinja2 as `transformers` sets it up: `trim_blocks`, `lstrip_blocks`, loop controls, no escaping.
 fn environment(clock: Clock) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
-    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.set_syntax(
+        SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()?,
+    );
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.set_debug(false); // its reports would quote prompts
