@@ -13,8 +13,8 @@ pub enum UnitError {
     /// Not a window.
     #[error("{0:?} is not a window; write it in seconds of the trace as START:END, like 0:600 or 600:")]
     Window(String),
-    /// Not a positive number.
-    #[error("{0:?} is not a number above 0")]
+    /// Not a usable factor.
+    #[error("{0:?} is not a factor; give a number from 0.001 to 1000000")]
     Positive(String),
 }
 
@@ -35,10 +35,10 @@ pub fn duration(text: &str) -> Result<Duration, UnitError> {
     Duration::try_from_secs_f64(number * scale).map_err(|_| bad())
 }
 
-/// Reads a number above 0, such as a rate or a speed.
+/// Reads a rate or a speed: a number from 0.001 to 1,000,000.
 pub fn positive(text: &str) -> Result<f64, UnitError> {
     match text.parse::<f64>() {
-        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
+        Ok(number) if (0.001..=1e6).contains(&number) => Ok(number),
         _ => Err(UnitError::Positive(text.to_owned())),
     }
 }
@@ -149,6 +149,14 @@ mod tests {
         assert_eq!(duration("0"), Ok(Duration::ZERO));
         for bad in ["3", "", "s", "-1s", "3 parsecs", "nan", "1e400s"] {
             assert_eq!(duration(bad), Err(UnitError::Duration(bad.to_owned())), "{bad}");
+        }
+    }
+
+    #[test]
+    fn factors_are_positive_and_finite() {
+        assert_eq!(positive("2.5"), Ok(2.5));
+        for bad in ["0", "-1", "nan", "inf", "1e-9", "x", ""] {
+            assert!(positive(bad).is_err(), "{bad}");
         }
     }
 

@@ -1,12 +1,14 @@
 //! `lmetric replay`: a trace against a live endpoint, open loop.
 
 mod args;
+mod conclude;
 mod idle;
 mod open_loop;
 mod pace;
 mod progress;
 mod prompt;
 mod tally;
+mod watch;
 
 pub use args::ReplayArgs;
 pub use prompt::{PromptKind, PromptMaker};
@@ -14,30 +16,27 @@ pub use prompt::{PromptKind, PromptMaker};
 use std::{
     process::ExitCode,
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant, SystemTime},
+    time::{Instant, SystemTime},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use http::HeaderMap;
-use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    conclude::conclude,
     idle::IdleEngine,
-    open_loop::{Finished, Gauges, OpenLoop, Target},
-    progress::{Moment, Progress},
+    open_loop::{Gauges, OpenLoop, Target},
+    progress::Progress,
     tally::Tally,
+    watch::Watch,
 };
 use crate::{
     client::{Trust, http_client},
     run_file::{RunFile, RunInfo, SCHEMA},
     stats::rounded,
-    trace::{Arrival, Pacing, Trace, schedule},
-    units::{grouped, time_ms},
+    trace::{Pacing, Trace, schedule},
 };
-
-/// Lateness (real time, p99) from which the figures say more about this machine than about the fleet.
-const LATE_MS: f64 = 50.0;
 
 /// Exit status of an interrupted replay, as a shell gives it for Ctrl-C.
 const INTERRUPTED: u8 = 130;
@@ -214,116 +213,6 @@ fn raise_open_files(most: u64) {
                 current: Some(wanted),
                 maximum: limit.maximum,
             },
-        );
-    }
-}
-
-struct Watch {
-    tally: Tally,
-    progress: Progress,
-    gauges: Arc<Gauges>,
-}
-
-impl Watch {
-    async fn open_loop(&mut self, open_loop: OpenLoop, stop: &CancellationToken) -> anyhow::Result<()> {
-        let mut finished = open_loop
-            .start(Handle::current(), self.gauges.clone(), stop.clone())
-            .context("cannot start the sending threads; free some memory or processes")?;
-        let mut tick = tokio::time::interval(progress::TICK);
-        loop {
-            tokio::select! {
-                end = finished.recv() => match end {
-                    Some(end) => self.take(end),
-                    None => return Ok(()),
-                },
-                _ = tick.tick() => self.show(),
-            }
-        }
-    }
-
-    async fn one_at_a_time(
-        &mut self,
-        trace: &Trace,
-        arrivals: &[Arrival],
-        maker: &PromptMaker,
-        target: &Target,
-        stop: &CancellationToken,
-    ) {
-        self.gauges.peak.store(1, Ordering::Relaxed);
-        idle::one_at_a_time(trace, arrivals, maker, target, stop, |end| {
-            self.gauges.sent.fetch_add(1, Ordering::Relaxed);
-            self.take(end);
-            self.show();
-        })
-        .await;
-    }
-
-    fn take(&mut self, finished: Finished) {
-        if let Some(first_of_its_kind) = self.tally.take(finished) {
-            self.progress.say(&first_of_its_kind);
-        }
-    }
-
-    fn show(&mut self) {
-        self.progress.show(Moment {
-            sent: self.gauges.sent.load(Ordering::Relaxed),
-            in_flight: self.gauges.in_flight.load(Ordering::Relaxed),
-            done: self.tally.done(),
-            errors: self.tally.errors(),
-            mean_ttft_ms: self.tally.mean_ttft_ms(),
-        });
-    }
-}
-
-fn conclude(file: &RunFile) {
-    let RunFile {
-        schema: _,
-        run,
-        summary,
-        records: _,
-    } = file;
-    let took = Duration::from_secs_f64(run.wall_s.max(0.0)).as_secs();
-    let figures = if summary.ttft_ms.count == 0 {
-        String::new()
-    } else {
-        format!(
-            "; TTFT mean {} p99 {}, TPOT mean {}, {:.1} % of {} prompt tokens cached",
-            time_ms(summary.ttft_ms.mean),
-            time_ms(summary.ttft_ms.p99),
-            time_ms(summary.tpot_ms.mean),
-            summary.hit_ratio * 100.0,
-            grouped(summary.prompt_tokens),
-        )
-    };
-    let (requests, errors) = (grouped(summary.requests), summary.errors);
-    eprintln!(
-        "{}: {requests} requests in {took} s, {errors} errors{figures}",
-        run.label
-    );
-    for (kind, count) in &summary.errors_by_kind {
-        let example = summary.error_examples.get(kind).map_or("", String::as_str);
-        eprintln!("{}: {count} × {kind}: {example}", run.label);
-    }
-    if run.interrupted {
-        eprintln!(
-            "{}: interrupted; {} requests had not ended",
-            run.label, run.unfinished
-        );
-    }
-    if summary.late_ms.p99 / run.speed > LATE_MS {
-        eprintln!(
-            "{}: this machine sent late (p99 {} in real time): use more --threads, a smaller --rate-scale or --speed",
-            run.label,
-            time_ms(summary.late_ms.p99 / run.speed)
-        );
-    }
-    if let Some(idle) = summary.idle {
-        eprintln!(
-            "{}: idle TTFT {} in model time, {} by the model: overhead {:+.1} %",
-            run.label,
-            time_ms(idle.measured_ttft_ms),
-            time_ms(idle.model_ttft_ms),
-            idle.overhead * 100.0
         );
     }
 }

@@ -10,12 +10,10 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::TraceRequest;
+use super::{TraceRequest, line::Line};
 
 /// Longest line that is read: 2 M block ids of 8 digits.
 const LINE_BYTES: usize = 16 << 20;
-/// Longest prompt or answer that is taken seriously.
-const MOST_TOKENS: u64 = 16 << 20;
 
 /// Which layout a trace has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -43,7 +41,7 @@ impl TraceFormat {
         }
     }
 
-    const fn per_second(self) -> f64 {
+    pub(super) const fn per_second(self) -> f64 {
         match self {
             Self::Mooncake => 1_000.0,
             Self::Bailian => 1.0,
@@ -196,115 +194,6 @@ impl Trace {
     }
 }
 
-struct Line<'a> {
-    path: &'a Path,
-    number: u32,
-    object: Map<String, Value>,
-}
-
-impl Line<'_> {
-    fn request(&self, format: TraceFormat, block_size: u32) -> Result<TraceRequest, TraceError> {
-        let at = self.number("timestamp")? / format.per_second();
-        let input_tokens = self.tokens("input_length", 1)?;
-        let output_tokens = self.tokens("output_length", 0)?;
-        let blocks = self.blocks()?;
-        let (full, all) = (input_tokens / block_size, input_tokens.div_ceil(block_size));
-        if !(full as usize..=all as usize).contains(&blocks.len()) {
-            return Err(self.bad(
-                "hash_ids",
-                format!(
-                    "{} ids of {block_size} tokens do not cover input_length {input_tokens} ({all} would)",
-                    blocks.len()
-                ),
-                match blocks.len() {
-                    0 => "give the ids".to_owned(),
-                    n => format!(
-                        "correct the line, or give the trace's own block size with --block-size (about {} here)",
-                        input_tokens.div_ceil(n as u32)
-                    ),
-                },
-            ));
-        }
-        Ok(TraceRequest {
-            line: self.number,
-            at,
-            input_tokens,
-            output_tokens,
-            blocks,
-        })
-    }
-
-    fn field(&self, field: &'static str) -> Result<&Value, TraceError> {
-        self.object.get(field).ok_or_else(|| {
-            self.bad(
-                field,
-                "missing".to_owned(),
-                "add it, or replay a trace in Mooncake's or Qwen-Bailian's layout".to_owned(),
-            )
-        })
-    }
-
-    fn number(&self, field: &'static str) -> Result<f64, TraceError> {
-        let value = self.field(field)?;
-        value
-            .as_f64()
-            .filter(|n| n.is_finite() && *n >= 0.0)
-            .ok_or_else(|| {
-                self.bad(
-                    field,
-                    format!("{} is not a time", shown(value)),
-                    "give a number of at least 0".to_owned(),
-                )
-            })
-    }
-
-    fn tokens(&self, field: &'static str, least: u64) -> Result<u32, TraceError> {
-        let value = self.field(field)?;
-        match value.as_u64() {
-            Some(count) if (least..=MOST_TOKENS).contains(&count) => Ok(count as u32),
-            _ => Err(self.bad(
-                field,
-                format!("{} is not a token count", shown(value)),
-                format!("give a whole number from {least} to {MOST_TOKENS}"),
-            )),
-        }
-    }
-
-    fn blocks(&self) -> Result<Vec<u64>, TraceError> {
-        let value = self.field("hash_ids")?;
-        let remedy = || "give a list of whole numbers, one for each block".to_owned();
-        let list = value
-            .as_array()
-            .ok_or_else(|| self.bad("hash_ids", format!("{} is not a list", shown(value)), remedy()))?;
-        list.iter()
-            .map(|id| {
-                id.as_u64()
-                    .or_else(|| id.as_i64().map(|id| id as u64))
-                    .ok_or_else(|| self.bad("hash_ids", format!("{} is not a block id", shown(id)), remedy()))
-            })
-            .collect()
-    }
-
-    fn bad(&self, field: &'static str, problem: String, remedy: String) -> TraceError {
-        TraceError::Field {
-            path: self.path.to_owned(),
-            line: self.number,
-            field,
-            problem,
-            remedy,
-        }
-    }
-}
-
-/// A JSON value, cut so that the error stays one short line.
-fn shown(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(40) {
-        Some((cut, _)) => format!("{}…", &text[..cut]),
-        None => text,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -361,12 +250,16 @@ mod tests {
                 "t.jsonl:2: field \"input_length\": \"x\" is not a token count; give a whole number",
             ),
             (
+                GOOD.replace("3000", "1e300"),
+                "field \"timestamp\": 1e+300 is not a time",
+            ),
+            (
                 GOOD.replace("600", "0"),
                 "field \"input_length\": 0 is not a token count",
             ),
             (
                 GOOD.replace("3000", "-1"),
-                "field \"timestamp\": -1 is not a time; give a number of at least 0",
+                "field \"timestamp\": -1 is not a time; give a number from 0 to 1e13",
             ),
             (
                 GOOD.replace("output_length", "outputs"),
