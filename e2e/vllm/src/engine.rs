@@ -55,6 +55,7 @@ impl Engine {
             .arg(&log)
             .args(["--", "--enable-lora", "--max-loras", "2", "--max-lora-rank", "8"])
             .args(["--lora-modules", "lora-a=lora-a", "lora-b=lora-b"])
+            .args(["--enable-auto-tool-choice", "--tool-call-parser", "hermes"])
             .env("OMP_NUM_THREADS", "1")
             .stdin(Stdio::null())
             .output()
