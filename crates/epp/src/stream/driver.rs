@@ -220,7 +220,9 @@ async fn parse(asked: Asked, parsers: &Semaphore) -> Result<request::ParsedReque
     tokio::task::spawn_blocking(|| request::read(asked))
         .await
         .unwrap_or_else(|error| {
-            Err(Refusal::bad_request(format!("The request body could not be read: {error}.")))
+            Err(Refusal::bad_request(format!(
+                "The request body could not be read: {error}."
+            )))
         })
 }
 

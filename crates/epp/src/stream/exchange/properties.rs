@@ -7,8 +7,7 @@ use lmetric_proto::{
 use proptest::prelude::*;
 
 use super::tests::{
-    Run, announced, body, destination, headers, response_body, response_headers, response_trailers,
-    trailers,
+    Run, announced, body, destination, headers, response_body, response_headers, response_trailers, trailers,
 };
 use super::*;
 
