@@ -32,7 +32,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             patience: Duration::from_secs(5),
-            replay: Duration::from_secs(60),
+            replay: Duration::from_mins(1),
             settle: Duration::from_millis(50),
             idle: Duration::from_secs(30),
             reconnect: Duration::from_millis(100),
@@ -143,7 +143,7 @@ pub(super) struct Pace {
 }
 
 /// A source that needed no replay for so long starts afresh.
-const CALM: Duration = Duration::from_secs(60);
+const CALM: Duration = Duration::from_mins(1);
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(30);
 

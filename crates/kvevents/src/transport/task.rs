@@ -301,12 +301,12 @@ impl Task {
     }
 
     /// Hands the operations to the sink and shows what changed; returns the command.
-    fn carry_out(&mut self, out: Outcome) -> Option<Command> {
-        if !out.ops.is_empty() {
-            self.sink.apply(self.spec.id, &out.ops);
+    fn carry_out(&self, Outcome { ops, command }: Outcome) -> Option<Command> {
+        if !ops.is_empty() {
+            self.sink.apply(self.spec.id, &ops);
         }
         self.show();
-        out.command
+        command
     }
 
     fn show(&self) {
