@@ -460,6 +460,14 @@ impl Exchange {
         steps.push(Step::Finish(outcome));
     }
 
+    /// A message came that is larger than any this server takes: it can only have held a body.
+    pub(super) fn oversized(&mut self, steps: &mut Vec<Step>) {
+        if self.request == RequestPhase::Over {
+            return self.end(End::Gateway, steps);
+        }
+        self.refuse(&Refusal::too_large(self.body_limit), steps);
+    }
+
     /// The picker is about to exit: what has arrived is answered, then the stream ends with OK, which lets the exchange go
     /// on without us. Not to be called while placing.
     pub(super) fn drain(&mut self, steps: &mut Vec<Step>) {

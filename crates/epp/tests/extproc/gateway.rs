@@ -295,6 +295,7 @@ fn connect(port: u16, is_tls: bool) -> Channel {
         let connector = connector.clone();
         async move {
             let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+            stream.set_nodelay(true)?;
             let io: Box<dyn Io> = if is_tls {
                 let name = ServerName::try_from("picker").expect("a name");
                 let stream = connector.connect(name, stream).await?;

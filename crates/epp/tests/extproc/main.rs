@@ -108,15 +108,16 @@ async fn a_buffered_body_of_twenty_megabytes_is_answered_once(
     assert_eq!(gateway.picks.released().await, [Outcome::Done]);
 }
 
+#[rstest]
+#[case::by_a_byte(gateway::BODY_LIMIT + 1)]
+#[case::by_more_than_a_message_may_hold(gateway::BODY_LIMIT + (17 << 20))]
 #[tokio::test]
-async fn a_body_over_the_limit_gets_413_in_one_message_too() {
+async fn a_body_over_the_limit_gets_413_in_one_message_too(#[case] length: usize) {
     let gateway = Gateway::start(&Tls::Off, Picks::default()).await;
     let mut exchange = gateway.exchange().await;
     exchange.send(light(request_headers(&[], false))).await;
     exchange.receive().await;
-    exchange
-        .send(request_body(vec![b' '; gateway::BODY_LIMIT + 1], true))
-        .await;
+    exchange.send(request_body(vec![b' '; length], true)).await;
     assert_eq!(gateway::status(&exchange.receive().await), 413);
     assert_eq!(exchange.end().await, Code::Ok);
     assert_eq!(

@@ -17,6 +17,7 @@ enum Event {
     Placed(bool),
     PatienceOver,
     Drain,
+    Oversized,
     End,
 }
 
@@ -40,6 +41,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => any::<bool>().prop_map(Event::Placed),
         1 => Just(Event::PatienceOver),
         1 => Just(Event::Drain),
+        1 => Just(Event::Oversized),
         1 => Just(Event::End),
     ]
 }
@@ -91,6 +93,7 @@ proptest! {
                     run.place(if good { Ok(destination()) } else { Err(refusal) });
                 }
                 Event::Drain if !run.exchange.is_placing() => run.act(Exchange::drain),
+                Event::Oversized => run.act(Exchange::oversized),
                 Event::End => run.act(|exchange, steps| exchange.end(End::Gateway, steps)),
                 Event::PatienceOver => run.act(Exchange::patience_over),
                 _ => {}
