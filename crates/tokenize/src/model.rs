@@ -123,7 +123,7 @@ impl ModelTokenizer {
                      engines"
                     .to_owned(),
         })?;
-        let templates = Templates::compile(chat_template, templates, processor_template, clock)?;
+        let templates = Templates::compile(chat_template, templates, processor_template, &clock)?;
         let cache =
             (cache_bytes > 0 && encoder.pieces_are_independent()).then(|| SegmentCache::new(cache_bytes));
         let special_tokens = special_tokens
