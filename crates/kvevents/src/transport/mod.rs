@@ -4,6 +4,7 @@
 mod replays;
 mod socket;
 mod task;
+mod zmtp;
 
 use std::sync::Arc;
 
