@@ -9,6 +9,7 @@ mod holders;
 mod hostile;
 mod late;
 mod plain;
+mod protocol;
 mod publisher;
 mod replays;
 mod rules;
