@@ -13,12 +13,18 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::options::Options;
 
+/// Exit status after Ctrl-C, by custom.
+const INTERRUPTED: u8 = 130;
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let options = Options::parse();
     let outcome = tokio::select! {
         outcome = run::demo(&options) => outcome,
-        name = interrupted() => Err(anyhow::anyhow!("{name}: stopped; nothing is left running")),
+        how = interrupted() => {
+            eprintln!("demo: {how}; nothing is left running");
+            return ExitCode::from(INTERRUPTED);
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -30,7 +30,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "qwen2-7b")]
     pub(crate) profile: String,
     /// Model seconds per real second.
-    #[arg(long, default_value_t = 4.0)]
+    #[arg(long, default_value_t = 5.0)]
     pub(crate) speed: f64,
     /// Folder for report.html, report.json and the runs.
     #[arg(long, default_value = "target/demo")]

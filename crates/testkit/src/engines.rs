@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     client::Client,
+    loopback::Loopback,
     process::{Process, Tool},
     wait::wait_until,
 };
@@ -62,6 +63,8 @@ pub struct Engines {
     /// Their process.
     pub process: Process,
     first: Ipv4Addr,
+    /// HTTP, events, replay.
+    ports: [u16; 3],
     options: EnginesOptions,
 }
 
@@ -81,14 +84,22 @@ pub struct EngineState {
 }
 
 impl Engines {
-    /// Starts `options.count` engines on `first` and the addresses after it, and waits until all listen.
-    pub async fn start(first: Ipv4Addr, options: EnginesOptions, folder: &Path) -> anyhow::Result<Self> {
+    /// Starts `options.count` engines on host `first` of `net` and those after it, and waits until all listen.
+    pub async fn start(
+        net: &Loopback,
+        first: u8,
+        options: EnginesOptions,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        let first = net.ip(first);
+        let ports = [PORT, EVENTS, REPLAY].map(|port| net.port(port));
+        let [http, events, replay] = ports;
         let mut args = vec![
             format!("--engines={}", options.count),
             format!("--first-address={first}"),
-            format!("--port={PORT}"),
-            format!("--kv-port={EVENTS}"),
-            format!("--replay-port={REPLAY}"),
+            format!("--port={http}"),
+            format!("--kv-port={events}"),
+            format!("--replay-port={replay}"),
             format!("--profile={}", options.profile),
             format!("--served-model-name={}", options.model),
             format!("--block-size={}", options.block_size),
@@ -104,6 +115,7 @@ impl Engines {
         let mut engines = Self {
             process,
             first,
+            ports,
             options,
         };
         engines.listening().await?;
@@ -132,7 +144,7 @@ impl Engines {
 
     /// Engine `n`'s HTTP address.
     pub fn address(&self, n: u8) -> SocketAddr {
-        SocketAddr::from((self.ip(n), PORT))
+        SocketAddr::from((self.ip(n), self.ports[0]))
     }
 
     /// All addresses, in order.
@@ -147,11 +159,12 @@ impl Engines {
 
     /// Engine `n`'s entry of an endpoints file.
     pub fn entry(&self, n: u8) -> Value {
+        let [_, events, replay] = self.ports;
         json!({
             "address": self.address(n).to_string(),
             "model": self.options.model,
-            "events": format!("tcp://{}:{EVENTS}", self.ip(n)),
-            "replay": format!("tcp://{}:{REPLAY}", self.ip(n)),
+            "events": format!("tcp://{}:{events}", self.ip(n)),
+            "replay": format!("tcp://{}:{replay}", self.ip(n)),
         })
     }
 

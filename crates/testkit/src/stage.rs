@@ -85,7 +85,7 @@ impl Stage {
     ) -> anyhow::Result<Self> {
         let net = Loopback::lease()?;
         let folder = tempfile::Builder::new().prefix("lmetric-stage-").tempdir()?;
-        let engines = Engines::start(net.ip(1), options.engines.clone(), folder.path()).await?;
+        let engines = Engines::start(&net, 1, options.engines.clone(), folder.path()).await?;
         let entries: Vec<Value> = (0..options.engines.count).map(|n| engines.entry(n)).collect();
         let picker = Picker::start(&net, &options.picker, &entries, folder.path()).await?;
         let config = change(Self::envoy_config(&net, options.plug, options.picker.plaintext)?)?;

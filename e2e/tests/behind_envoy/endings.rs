@@ -52,7 +52,7 @@ async fn an_engine_killed_in_mid_stream_leaves_no_load_and_others_serve_on() {
         let mut options = StageOptions::new(plug).fleet(1, 2.0);
         options.picker.speed = 1.0;
         let stage = Stage::start(options.clone()).await.unwrap();
-        let mut doomed = Engines::start(stage.net().ip(101), options.engines, stage.folder())
+        let mut doomed = Engines::start(stage.net(), 101, options.engines, stage.folder())
             .await
             .unwrap();
         stage

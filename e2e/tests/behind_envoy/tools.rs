@@ -1,6 +1,11 @@
 //! The tools that a person holds, against a running stage.
 
-use std::{net::TcpStream, path::Path, process::Command, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr, TcpStream},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
 
 use lmetric_testkit::{Plug, Process, Signal, Stage, Tool, token_completion, wait_until};
 
@@ -52,29 +57,31 @@ async fn an_interrupted_demo_leaves_nothing_running() {
         &trace.to_string_lossy(),
     ];
     let mut demo = Process::start("demo", &program, args, folder.path()).unwrap();
-    let network = wait_until("the replay to begin", Duration::from_mins(1), || {
+    let gateway: SocketAddr = wait_until("the replay to begin", Duration::from_mins(1), || {
         let output = demo.output();
         async move {
-            let listen = output
+            let address = output
                 .split("http://")
                 .nth(1)
-                .and_then(|rest| rest.split(".250:").next());
-            listen.map(str::to_owned).ok_or(output.clone())
+                .and_then(|rest| rest.split(';').next());
+            address.and_then(|address| address.parse().ok()).ok_or(output)
         }
     })
     .await
     .unwrap();
-    let listeners = [
-        format!("{network}.250:8081"),
-        format!("{network}.251:9002"),
-        format!("{network}.4:8000"),
-    ];
+    let IpAddr::V4(ip) = gateway.ip() else {
+        panic!("{gateway}")
+    };
+    let [a, b, c, _] = ip.octets();
+    let engine = SocketAddr::from(([a, b, c, 4], gateway.port() - 8_081 + 8_000));
+    let picker = SocketAddr::from(([a, b, c, 251], gateway.port() - 8_081 + 9_002));
+    let listeners = [gateway, picker, engine];
     for address in &listeners {
         TcpStream::connect(address).unwrap();
     }
     demo.signal(Signal::INT);
     let status = demo.wait(Duration::from_secs(10)).await.unwrap();
-    assert!(!status.success());
+    assert_eq!(status.code(), Some(130));
     for address in &listeners {
         assert!(TcpStream::connect(address).is_err(), "{address} still listens");
     }
