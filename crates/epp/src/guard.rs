@@ -15,6 +15,8 @@ pub trait Place: Send + Sync + 'static {
 
 /// An open reservation, as the stream reports to it.
 pub trait Reservation: Send + Sync + 'static {
+    /// The engine's `:status`, of an answer that goes on.
+    fn status(&self, status: u16);
     /// The first generated output passed by.
     fn first_output(&self);
     /// The gateway sent the request to this address instead of the picked one.
@@ -40,6 +42,11 @@ struct Reserved {
 }
 
 impl Reservation for Reserved {
+    fn status(&self, status: u16) {
+        self.scheduler
+            .status(self.pick.reservation, status, self.clock.now());
+    }
+
     fn first_output(&self) {
         self.scheduler
             .first_output(self.pick.reservation, self.clock.now());
@@ -103,6 +110,13 @@ impl Placement {
         &self.pick
     }
 
+    /// The engine's `:status`, of an answer that goes on: it tells at once whether the engine serves.
+    pub fn status(&mut self, status: u16) {
+        if !self.finished {
+            self.reservation.status(status);
+        }
+    }
+
     /// The first generated output passed by; later calls do nothing.
     pub fn first_output(&mut self) {
         if !self.output_seen && !self.finished {
@@ -158,6 +172,10 @@ mod tests {
     }
 
     impl Reservation for Told {
+        fn status(&self, status: u16) {
+            self.note(format!("status {status}"));
+        }
+
         fn first_output(&self) {
             self.note("output");
         }

@@ -59,7 +59,9 @@ impl Scraped for Fleet {
     }
 
     fn no_page(&self, target: &Target) {
+        let now = self.clock.now();
         for member in self.members.load().at(target.address) {
+            self.scheduler.scraped_without_page(member.id, now);
             self.refresh_ready(member);
         }
     }

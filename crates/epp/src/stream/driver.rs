@@ -166,6 +166,7 @@ impl<P: Place> Driver<P> {
                     Step::Refused(kind) => self.stats.count_refused(kind),
                     Step::Place(asked) => placing = Some(self.placing(asked)),
                     Step::Wait(time) => patience = Some(Instant::now() + time),
+                    Step::Status(status) => report(&mut placement, |p| p.status(status)),
                     Step::FirstOutput => report(&mut placement, Placement::first_output),
                     Step::ServedBy(address) => report(&mut placement, |p| p.served_by(address)),
                     Step::CachedTokens(tokens) => report(&mut placement, |p| p.cached_tokens(tokens)),

@@ -36,6 +36,8 @@ pub(super) enum Step {
     Place(Asked),
     /// Call [`Exchange::patience_over`] after this time.
     Wait(Duration),
+    /// The engine answered with this status, and the answer goes on.
+    Status(u16),
     /// The first generated output passed by.
     FirstOutput,
     /// The gateway says who served the request.
@@ -394,6 +396,10 @@ impl Exchange {
             self.response_over(steps);
         } else if self.status.is_some_and(|status| status >= 500) {
             self.finish(Outcome::ServerError, steps);
+        } else if let Some(status) = self.status
+            && self.placed
+        {
+            steps.push(Step::Status(status));
         }
     }
 

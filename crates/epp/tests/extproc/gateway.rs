@@ -74,6 +74,7 @@ struct Counted {
 }
 
 impl Reservation for Counted {
+    fn status(&self, _: u16) {}
     fn first_output(&self) {
         self.outputs.fetch_add(1, SeqCst);
     }

@@ -106,7 +106,8 @@ impl Ejection {
     /// True when the missed scrape takes the endpoint out.
     pub(crate) fn scrape_failed(&mut self, refused: bool, now: Time, pace: Pace) -> bool {
         self.failed_scrapes += 1;
-        self.refused |= refused;
+        // one that is out and accepts connections again may have its trial, whatever is wrong with its page
+        self.refused = refused || (self.refused && self.out.is_none());
         let eject = self.unreachable() && self.out.is_none();
         if eject {
             self.eject(now, pace);
@@ -218,5 +219,15 @@ mod tests {
         assert!(!ejection.stands_out(at(101.0)));
         ejection.picked(ReservationId(1), at(101.0));
         assert!(ejection.stands_out(at(101.0)));
+    }
+
+    #[test]
+    fn an_engine_whose_scrapes_fail_without_being_refused_gets_its_trial() {
+        let mut ejection = Ejection::default();
+        ejection.scrape_failed(true, at(0.0), pace());
+        assert!(ejection.scrape_failed(true, at(1.0), pace()));
+        assert!(ejection.stands_out(at(9.0)));
+        ejection.scrape_failed(false, at(10.0), pace());
+        assert!(!ejection.stands_out(at(10.0)));
     }
 }

@@ -106,8 +106,10 @@ pub(crate) struct Endpoint {
     pub(crate) foreign: Foreign,
     pub(crate) peak: OwnPeak,
     pub(crate) ejection: Ejection,
-    /// Calls of `stored` so far.
-    pub(crate) stores: u64,
+    /// Stored runs so far that belonged to no open reservation.
+    pub(crate) strangers: u64,
+    /// How many of these have already cast a doubt on a request's tokens.
+    pub(crate) strangers_used: u64,
 }
 
 impl Endpoint {
@@ -128,7 +130,8 @@ impl Endpoint {
             foreign: Foreign::default(),
             peak: OwnPeak::new(pace),
             ejection: Ejection::default(),
-            stores: 0,
+            strangers: 0,
+            strangers_used: 0,
         }
     }
 

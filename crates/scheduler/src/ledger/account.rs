@@ -42,7 +42,7 @@ pub(crate) fn open(
     reservation.started = false;
     reservation.claimed = false;
     reservation.live = endpoint.live;
-    reservation.stores = endpoint.stores;
+    reservation.strangers = endpoint.strangers;
     let id = reservation.id;
     endpoint.open.push(place);
     endpoint.load.bs += u64::from(reservation.weight);

@@ -13,7 +13,7 @@ use crate::{Time, endpoint::Endpoint};
 
 /// Blocks were stored, in order as (parent, key). O(blocks + reservations that they advance).
 pub(crate) fn stored(slab: &mut Slab, endpoint: &mut Endpoint, blocks: &[(BlockKey, BlockKey)], now: Time) {
-    endpoint.stores += 1;
+    endpoint.strangers += strangers(endpoint, blocks);
     if endpoint.load.q > endpoint.load.by_clock
         && let Some(size) = endpoint.spec.block_size
     {
@@ -32,6 +32,21 @@ pub(crate) fn stored(slab: &mut Slab, endpoint: &mut Endpoint, blocks: &[(BlockK
         previous = Some(key);
         block_stored(slab, endpoint, key, begins_run, now);
     }
+}
+
+/// Runs of at least two blocks that no open reservation claims: prompts that we do not know. A lone block is decoded output as a rule.
+fn strangers(endpoint: &Endpoint, blocks: &[(BlockKey, BlockKey)]) -> u64 {
+    let (mut count, mut length, mut claimed, mut previous) = (0, 0, false, None);
+    for &(parent, key) in blocks {
+        if previous != Some(parent) {
+            count += u64::from(length >= 2 && !claimed);
+            (length, claimed) = (0, false);
+        }
+        previous = Some(key);
+        length += 1;
+        claimed |= endpoint.claims.on(key).next().is_some();
+    }
+    count + u64::from(length >= 2 && !claimed)
 }
 
 fn block_stored(slab: &mut Slab, endpoint: &mut Endpoint, key: BlockKey, begins_run: bool, now: Time) {

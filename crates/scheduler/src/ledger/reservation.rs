@@ -151,8 +151,8 @@ pub(crate) struct Reservation {
     pub(crate) checked: bool,
     /// The source was live when it was picked, and ever since.
     pub(crate) live: bool,
-    /// The endpoint's `stores` when it was picked.
-    pub(crate) stores: u64,
+    /// The endpoint's `strangers` when it was picked.
+    pub(crate) strangers: u64,
 }
 
 impl Reservation {
@@ -178,7 +178,7 @@ impl Reservation {
             judged: false,
             checked: false,
             live: false,
-            stores: 0,
+            strangers: 0,
         }
     }
 

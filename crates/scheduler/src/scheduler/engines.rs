@@ -24,6 +24,14 @@ impl Scheduler {
         }
     }
 
+    /// The engine answered a scrape but has no page of metrics: it is reachable, and tells no load.
+    pub fn scraped_without_page(&self, id: EndpointId, now: Time) {
+        if let Some(endpoint) = self.state.lock().fleet.get_mut(id) {
+            endpoint.foreign.missed();
+            endpoint.ejection.scraped(now);
+        }
+    }
+
     /// A scrape failed; `refused` when the connection was refused.
     pub fn scrape_failed(&self, id: EndpointId, refused: bool, now: Time) {
         let mut state = self.state.lock();

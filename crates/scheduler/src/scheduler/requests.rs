@@ -288,13 +288,19 @@ enum Evidence {
     Doubt(BlockKey),
 }
 
-fn token_evidence(reservation: &Reservation, endpoint: &Endpoint) -> Evidence {
-    if reservation.estimated || !reservation.live || endpoint.stores == reservation.stores {
+/// A request that left while it was queued stores nothing either, so each doubt needs a stored run that nobody claimed.
+fn token_evidence(reservation: &Reservation, endpoint: &mut Endpoint) -> Evidence {
+    if reservation.estimated || !reservation.live {
         return Evidence::None;
     }
     if reservation.started {
         return Evidence::Matched;
     }
+    let used = endpoint.strangers_used.max(reservation.strangers);
+    if endpoint.strangers == used {
+        return Evidence::None;
+    }
+    endpoint.strangers_used = used + 1;
     let expected = reservation
         .tracks
         .iter()

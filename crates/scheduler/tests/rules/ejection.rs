@@ -121,3 +121,15 @@ fn where_every_engine_fails_requests_are_still_placed() {
     }
     assert_eq!(bench.scheduler.counters().picks, 50);
 }
+
+#[test]
+fn an_engine_without_a_page_of_metrics_comes_back_after_a_restart() {
+    let mut bench = Bench::plain(2, 16);
+    let (one, prompt) = (bench.ids[0], bench.prompt(&text(1, 100)));
+    for second in [1.0, 2.0] {
+        bench.scheduler.scrape_failed(one, true, at(second));
+    }
+    bench.scheduler.scraped_without_page(one, at(9.0));
+    let picks: Vec<_> = (0..2).map(|_| bench.pick(&prompt, at(9.1)).endpoint).collect();
+    assert!(picks.contains(&one));
+}

@@ -301,6 +301,32 @@ fn cached_tokens_check_the_prediction_once_and_infer_holders() {
 }
 
 #[test]
+fn requests_that_leave_while_queued_are_no_token_mismatch() {
+    let mut bench = Bench::plain(1, 16);
+    let served = bench.prompt(&text(1, 320));
+    let first = bench.pick(&served, at(0.0));
+    let left: Vec<_> = (2..10)
+        .map(|seed| {
+            let prompt = bench.prompt(&text(seed, 320));
+            bench.pick(&prompt, at(0.0)).reservation
+        })
+        .collect();
+    bench.store(0, &served, 0, 20, at(0.1));
+    // decoded output comes block by block
+    bench.scheduler.stored(
+        bench.ids[0].slot,
+        &[(BlockKey::from_raw(1), BlockKey::from_raw(2))],
+        at(0.1),
+    );
+    for reservation in left {
+        bench.end(reservation, at(0.2));
+    }
+    bench.end(first.reservation, at(0.2));
+    bench.scheduler.tick(at(2.0));
+    assert_eq!(bench.scheduler.counters().token_mismatches, 0);
+}
+
+#[test]
 fn a_request_none_of_whose_keys_are_stored_is_a_token_mismatch() {
     let mut bench = Bench::plain(1, 16);
     let prompt = bench.prompt(&text(1, 320));
@@ -309,7 +335,7 @@ fn a_request_none_of_whose_keys_are_stored_is_a_token_mismatch() {
     let late = bench.pick(&other, at(0.0));
     bench.scheduler.stored(
         bench.ids[0].slot,
-        &[(BlockKey::from_raw(1), BlockKey::from_raw(2))],
+        &[1, 2].map(|raw| (BlockKey::from_raw(raw), BlockKey::from_raw(raw + 1))),
         at(0.1),
     );
     bench.end(wrong.reservation, at(0.2));

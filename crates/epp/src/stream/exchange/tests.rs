@@ -83,6 +83,7 @@ impl Run {
                     }
                 }
                 Step::Wait(_) => self.log.push("wait".to_owned()),
+                Step::Status(status) => self.log.push(format!("status {status}")),
                 Step::FirstOutput => self.log.push("output".to_owned()),
                 Step::ServedBy(address) => self.log.push(format!("served {address}")),
                 Step::CachedTokens(tokens) => self.log.push(format!("cached {tokens}")),
@@ -305,6 +306,7 @@ fn a_gateway_that_waits_for_its_headers_is_answered_with_a_placement_by_load() {
         "pass",
         "pass",
         "response headers",
+        "status 200",
         "response pass",
         "finish Done",
     ];
@@ -312,9 +314,9 @@ fn a_gateway_that_waits_for_its_headers_is_answered_with_a_placement_by_load() {
 }
 
 #[rstest]
-#[case::duplex_echoes(Duplex, &["response headers", "response back 3", "response back 0+end", "finish Done"])]
-#[case::streamed_passes(Streamed, &["response headers", "response pass", "response pass", "finish Done"])]
-#[case::buffered_passes(Buffered, &["response headers", "response pass", "response pass", "finish Done"])]
+#[case::duplex_echoes(Duplex, &["response headers", "status 200", "response back 3", "response back 0+end", "finish Done"])]
+#[case::streamed_passes(Streamed, &["response headers", "status 200", "response pass", "response pass", "finish Done"])]
+#[case::buffered_passes(Buffered, &["response headers", "status 200", "response pass", "response pass", "finish Done"])]
 fn a_response_is_let_pass_in_the_announced_mode(#[case] mode: BodySendMode, #[case] expected: &[&str]) {
     let mut run = Run::new();
     run.feed(announced((Duplex, mode), vec![headers(true)]))
@@ -341,11 +343,24 @@ fn response_trailers_are_answered_and_end_the_response() {
     ]);
     let expected = [
         "response headers",
+        "status 200",
         "response back 3",
         "response trailers",
         "finish Done",
     ];
     assert_eq!(run.log, expected);
+}
+
+#[test]
+fn an_answer_that_goes_on_tells_its_status_before_its_end() {
+    let mut run = Run::new();
+    run.feed(announced(
+        (Buffered, Unsent),
+        vec![headers(true), response_headers("200", false)],
+    ));
+    assert_eq!(run.log, ["headers+dest+meta", "response headers", "status 200"]);
+    run.end();
+    assert_eq!(run.log[3..], ["finish Done", "close"]);
 }
 
 #[test]
@@ -640,7 +655,12 @@ fn who_served_is_told_by_metadata_or_attribute_once() {
         run.feed(announced((Duplex, Duplex), vec![headers(true), first, again]));
         assert_eq!(
             run.log[1..],
-            ["served 10.0.0.9:8000", "response headers", "response back 3"]
+            [
+                "served 10.0.0.9:8000",
+                "response headers",
+                "status 200",
+                "response back 3"
+            ]
         );
     }
 }
@@ -761,7 +781,7 @@ fn an_observed_exchange_is_left_alone() {
 #[case::body_half_here(vec![headers(false), body(b"{", false)], &["answer 503", "refused shutting_down", "close"])]
 #[case::response_half_through(
     vec![headers(true), response_headers("200", false), response_body("abc", false)],
-    &["headers+dest+meta", "response headers", "response back 3", "finish Unknown", "close"]
+    &["headers+dest+meta", "response headers", "status 200", "response back 3", "finish Unknown", "close"]
 )]
 fn a_drain_ends_the_stream_without_loss_where_it_can(
     #[case] messages: Vec<ProcessingRequest>,
