@@ -335,7 +335,7 @@ fn a_request_none_of_whose_keys_are_stored_is_a_token_mismatch() {
     let late = bench.pick(&other, at(0.0));
     bench.scheduler.stored(
         bench.ids[0].slot,
-        &[1, 2].map(|raw| (BlockKey::from_raw(raw), BlockKey::from_raw(raw + 1))),
+        &[1, 2, 11, 12].map(|raw| (BlockKey::from_raw(raw), BlockKey::from_raw(raw + 1))),
         at(0.1),
     );
     bench.end(wrong.reservation, at(0.2));
