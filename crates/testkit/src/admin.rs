@@ -91,7 +91,8 @@ impl Admin {
 
     /// Waits until Q and BS are zero everywhere.
     pub async fn idle(&self, limit: Duration) -> anyhow::Result<()> {
-        self.load_becomes("Q and BS to be 0", limit, |q, bs| q == 0 && bs == 0).await
+        self.load_becomes("Q and BS to be 0", limit, |q, bs| q == 0 && bs == 0)
+            .await
     }
 
     /// Waits until `count` endpoints are ready.
