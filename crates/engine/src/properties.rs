@@ -19,6 +19,10 @@ enum Do {
         own: u32,
         output: u32,
     },
+    /// The last prompt again.
+    Again {
+        output: u32,
+    },
     Step(u8),
     /// Of the open ones.
     Abort(usize),
@@ -31,6 +35,7 @@ fn any_do() -> impl Strategy<Value = Do> {
     prop_oneof![
         5 => (0..3_u32, 0..30_u32, 1..20_u32, 1..16_u32)
             .prop_map(|(family, shared, own, output)| Do::Add { family, shared, own, output }),
+        2 => (1..8_u32).prop_map(|output| Do::Again { output }),
         6 => (1..6_u8).prop_map(Do::Step),
         1 => (0..8_usize).prop_map(Do::Abort),
         1 => any::<bool>().prop_map(|preempt| Do::Reset { preempt }),
@@ -61,6 +66,7 @@ struct Watch {
     engine: Engine,
     now: Duration,
     next: u64,
+    last: Arc<[u32]>,
     open: HashMap<RequestId, Seen>,
     /// Copies per hash, counted from events alone.
     copies: HashMap<BlockHash, u32>,
@@ -89,6 +95,7 @@ impl Watch {
             engine: Engine::new(config).unwrap(),
             now: Duration::ZERO,
             next: 0,
+            last: (0..8).collect(),
             open: HashMap::new(),
             copies: HashMap::new(),
             finished: 0,
@@ -110,8 +117,10 @@ impl Watch {
                     .map(|at| family * 100 + at)
                     .chain(unique..unique + own)
                     .collect();
+                self.last = Arc::clone(&tokens);
                 self.add(tokens, output);
             }
+            Do::Again { output } => self.add(Arc::clone(&self.last), output),
             Do::Step(times) => (0..times).for_each(|_| {
                 self.step();
             }),

@@ -139,3 +139,82 @@ impl Drop for Placement {
         self.finish(Outcome::Unknown);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lmetric_prefix::SourceId;
+    use lmetric_scheduler::{EndpointId, ReservationId};
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Told(Arc<Mutex<Vec<String>>>);
+
+    impl Told {
+        fn note(&self, what: impl Into<String>) {
+            self.0.lock().push(what.into());
+        }
+    }
+
+    impl Reservation for Told {
+        fn first_output(&self) {
+            self.note("output");
+        }
+        fn served_by(&self, address: SocketAddr) {
+            self.note(format!("served {address}"));
+        }
+        fn cached_tokens(&self, tokens: u64) {
+            self.note(format!("cached {tokens}"));
+        }
+        fn release(&self, outcome: Outcome) {
+            self.note(format!("{outcome:?}"));
+        }
+    }
+
+    fn placement(told: &Told) -> Placement {
+        let pick = Pick {
+            reservation: ReservationId(1),
+            endpoint: EndpointId {
+                slot: SourceId(0),
+                generation: 0,
+            },
+            address: ([10, 0, 0, 1], 8000).into(),
+            rank: None,
+            hit_tokens: 0,
+            charged_tokens: 0,
+        };
+        Placement::new(pick, Box::new(told.clone()))
+    }
+
+    #[test]
+    fn a_placement_ends_once_however_often_it_is_finished() {
+        let told = Told::default();
+        let mut placed = placement(&told);
+        placed.first_output();
+        placed.first_output();
+        placed.finish(Outcome::Done);
+        placed.finish(Outcome::ServerError);
+        placed.first_output();
+        placed.cached_tokens(3);
+        drop(placed);
+        assert_eq!(*told.0.lock(), ["output", "Done"]);
+    }
+
+    #[test]
+    fn a_dropped_placement_is_given_back() {
+        let told = Told::default();
+        drop(placement(&told));
+        assert_eq!(*told.0.lock(), ["Unknown"]);
+    }
+
+    #[test]
+    fn only_another_address_than_the_picked_one_is_told() {
+        let told = Told::default();
+        let mut placed = placement(&told);
+        placed.served_by(([10, 0, 0, 1], 8000).into());
+        placed.served_by(([10, 0, 0, 2], 8000).into());
+        drop(placed);
+        assert_eq!(*told.0.lock(), ["served 10.0.0.2:8000", "Unknown"]);
+    }
+}

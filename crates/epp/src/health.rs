@@ -56,7 +56,11 @@ impl Health {
     }
 
     /// Serves health alone on these connections until `token` is cancelled.
-    pub async fn serve<I, C>(&self, connections: I, token: CancellationToken) -> Result<(), tonic::transport::Error>
+    pub async fn serve<I, C>(
+        &self,
+        connections: I,
+        token: CancellationToken,
+    ) -> Result<(), tonic::transport::Error>
     where
         I: Stream<Item = io::Result<C>>,
         C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,

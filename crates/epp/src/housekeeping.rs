@@ -8,7 +8,12 @@ use lmetric_telemetry::Readiness;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{discovery::EndpointSet, fleet::Fleet, metrics::PlaceMetrics, tokens::Ladder};
+use crate::{
+    discovery::EndpointSet,
+    fleet::{Fleet, Source},
+    metrics::PlaceMetrics,
+    tokens::Ladder,
+};
 
 /// Between two ticks at speed 1.
 const TICK: Duration = Duration::from_millis(250);
@@ -62,10 +67,9 @@ impl Housekeeping {
             *mismatched += u32::from(!matched);
         }
         for (group, (checked, mismatched)) in groups {
-            let lost = self
-                .ladder
-                .group(&group)
-                .is_some_and(|tokens| tokens.tokenizer.is_some() && tokens.trust.checked(checked, mismatched));
+            let lost = self.ladder.group(&group).is_some_and(|tokens| {
+                tokens.tokenizer.is_some() && tokens.trust.checked(checked, mismatched)
+            });
             if lost {
                 tracing::error!(
                     model = &*group,
@@ -140,7 +144,7 @@ impl Starting {
         let behind = members
             .iter()
             .filter(|member| {
-                let state = member.with_source(|source| source.state());
+                let state = member.with_source(Source::state);
                 let caught_up = matches!(state, None | Some(SourceState::Live | SourceState::Partial));
                 // an engine that is not up has nothing to replay
                 !caught_up && (member.target.is_up(Instant::now()) || !member.target.was_tried())
@@ -153,7 +157,8 @@ impl Starting {
             if count == 0 || patience_is_over {
                 self.readiness.clear(what);
             } else {
-                self.readiness.block(what, format!("{count} of {} {words}", members.len()));
+                self.readiness
+                    .block(what, format!("{count} of {} {words}", members.len()));
             }
         }
         patience_is_over || silent + behind == 0

@@ -44,7 +44,11 @@ pub enum StartError {
 
 /// Reads and checks everything that `args` and the configuration name.
 pub fn load(args: &Args) -> Result<Loaded, StartError> {
-    let Args { config: file, check: _, log } = args;
+    let Args {
+        config: file,
+        check: _,
+        log,
+    } = args;
     let text = std::fs::read_to_string(file).map_err(|error| ConfigError::unreadable(file, &error))?;
     let mut config = PickerConfig::parse(&text, file)?;
     if let Some(log) = log {

@@ -33,15 +33,17 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("lmetric-epp: {error:#}");
-            ExitCode::from(if error.is::<ConfigError>() { BAD_CONFIGURATION } else { 1 })
+            ExitCode::from(if error.is::<ConfigError>() {
+                BAD_CONFIGURATION
+            } else {
+                1
+            })
         }
     }
 }
 
 fn start(loaded: Loaded) -> anyhow::Result<()> {
     let logs = Logs::install(&loaded.config.log)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(run(loaded, logs))
 }

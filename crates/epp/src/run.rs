@@ -75,7 +75,8 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
     }));
     let ladder = Arc::new(Ladder::new(
         groups,
-        Pool::new(config.tokens.threads, config.tokens.queue).context("cannot start the tokenizer's threads")?,
+        Pool::new(config.tokens.threads, config.tokens.queue)
+            .context("cannot start the tokenizer's threads")?,
         EngineTokens::new(client.clone(), ENGINE_TOKENS),
         config.tokens,
         place_metrics.clone(),
@@ -175,15 +176,16 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         admin = %listening.admin,
         "the picker serves"
     );
-    tokio::select! {
+    let signal = tokio::select! {
         told = until_told(ended) => told?,
         ended = &mut serving => match ended {
             Ok(Ok(())) => bail!("the ext-proc server ended although nobody told it to"),
             Ok(Err(error)) => return Err(error).context("the ext-proc server failed"),
             Err(error) => return Err(error).context("the ext-proc server panicked"),
         },
-    }
+    };
     readiness.block("draining", "the picker was told to stop");
+    tracing::info!(signal, "told to stop");
     stop.cancel();
     if let Err(error) = serving.await.context("the ext-proc server panicked")? {
         tracing::warn!(%error, "the ext-proc server ended with an error");
@@ -195,14 +197,10 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Resolves when the process is told to stop; an error when a task ended that should not have.
-async fn until_told(mut ended: Ended) -> anyhow::Result<()> {
+/// The signal that tells the process to stop; an error when a task ended that should not have.
+async fn until_told(mut ended: Ended) -> anyhow::Result<&'static str> {
     tokio::select! {
-        signal = termination() => {
-            let signal = signal.context("cannot listen for signals")?;
-            tracing::info!(signal, "told to stop; draining");
-            Ok(())
-        }
+        signal = termination() => signal.context("cannot listen for signals"),
         name = ended.first() => bail!("the {name} task ended although it should run as long as the picker"),
     }
 }

@@ -102,10 +102,7 @@ impl ServerTls {
         let (key, files) = match setting {
             Tls::Off => return Ok(None),
             Tls::SelfSigned => (self_signed(&provider)?, None),
-            Tls::Files {
-                cert_file,
-                key_file,
-            } => {
+            Tls::Files { cert_file, key_file } => {
                 let files = Files {
                     cert: cert_file.clone(),
                     key: key_file.clone(),
@@ -221,7 +218,11 @@ fn self_signed(provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
     let made = rcgen::generate_simple_self_signed(names)?;
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     let chain = vec![made.cert.der().clone()];
-    Ok(CertifiedKey::from_der(chain, PrivateKeyDer::Pkcs8(key), provider)?)
+    Ok(CertifiedKey::from_der(
+        chain,
+        PrivateKeyDer::Pkcs8(key),
+        provider,
+    )?)
 }
 
 #[cfg(test)]
@@ -233,10 +234,7 @@ mod tests {
         let (cert_file, key_file) = (dir.join("tls.crt"), dir.join("tls.key"));
         std::fs::write(&cert_file, made.cert.pem()).unwrap();
         std::fs::write(&key_file, made.signing_key.serialize_pem()).unwrap();
-        Tls::Files {
-            cert_file,
-            key_file,
-        }
+        Tls::Files { cert_file, key_file }
     }
 
     #[test]
@@ -252,7 +250,10 @@ mod tests {
             key_file: "/nowhere/tls.key".into(),
         };
         let error = ServerTls::new(&tls).err().unwrap().to_string();
-        assert!(error.contains("/nowhere/tls.crt") && error.contains("tls.certFile"), "{error}");
+        assert!(
+            error.contains("/nowhere/tls.crt") && error.contains("tls.certFile"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
 fn ours() -> BTreeSet<String> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto");
     let file = "envoy/service/ext_proc/v3/external_processor.proto";
-    lines(&protox::compile([file], [root]).unwrap())
+    lines(&protox::compile([file], [root]).expect("proto/ compiles"))
 }
 
 fn envoys() -> BTreeSet<&'static str> {
@@ -16,7 +16,11 @@ fn envoys() -> BTreeSet<&'static str> {
 
 fn lines(files: &FileDescriptorSet) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
-    for file in files.file.iter().filter(|file| file.package().starts_with("envoy.")) {
+    for file in files
+        .file
+        .iter()
+        .filter(|file| file.package().starts_with("envoy."))
+    {
         let package = file.package();
         for service in &file.service {
             for method in &service.method {
@@ -25,9 +29,15 @@ fn lines(files: &FileDescriptorSet) -> BTreeSet<String> {
                     (method.server_streaming(), " out-stream"),
                 ];
                 let streams = streams.map(|(is, name)| if is { name } else { "" }).concat();
-                let (service, method, input, output) =
-                    (service.name(), method.name(), method.input_type(), method.output_type());
-                lines.insert(format!("rpc {package}.{service}/{method} {input} {output}{streams}"));
+                let (service, method, input, output) = (
+                    service.name(),
+                    method.name(),
+                    method.input_type(),
+                    method.output_type(),
+                );
+                lines.insert(format!(
+                    "rpc {package}.{service}/{method} {input} {output}{streams}"
+                ));
             }
         }
         for message in &file.message_type {
@@ -66,7 +76,12 @@ fn add_message(scope: &str, message: &DescriptorProto, lines: &mut BTreeSet<Stri
 
 fn add_enum(scope: &str, values: &EnumDescriptorProto, lines: &mut BTreeSet<String>) {
     for value in &values.value {
-        lines.insert(format!("value {scope}.{}.{} {}", values.name(), value.name(), value.number()));
+        lines.insert(format!(
+            "value {scope}.{}.{} {}",
+            values.name(),
+            value.name(),
+            value.number()
+        ));
     }
 }
 
@@ -75,7 +90,10 @@ fn every_field_value_and_method_is_envoys() {
     let envoys = envoys();
     let ours = ours();
     assert!(ours.len() > 80, "{} lines", ours.len());
-    let foreign: Vec<_> = ours.iter().filter(|line| !envoys.contains(line.as_str())).collect();
+    let foreign: Vec<_> = ours
+        .iter()
+        .filter(|line| !envoys.contains(line.as_str()))
+        .collect();
     assert!(foreign.is_empty(), "not Envoy's: {foreign:#?}");
 }
 

@@ -43,7 +43,8 @@ impl Logs {
             fmt::layer()
                 .json()
                 .flatten_event(true)
-                .with_current_span(false)
+                .with_current_span(true)
+                .with_span_list(false)
                 .with_writer(std::io::stderr)
         });
         let subscriber = Registry::default().with(layer).with(text).with(json);

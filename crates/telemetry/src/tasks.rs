@@ -60,7 +60,7 @@ impl Tasks {
             ended: self.ended.clone(),
         };
         let task = task(self.token.clone());
-        let span = tracing::info_span!("task", name);
+        let span = tracing::info_span!("task", task = name);
         self.tracker.spawn(
             async move {
                 let _report = report;
@@ -81,7 +81,7 @@ impl Tasks {
         F: Future<Output = ()> + Send + 'static,
     {
         let token = token.clone();
-        let span = tracing::info_span!("task", name);
+        let span = tracing::info_span!("task", task = name);
         self.tracker.spawn(
             async move {
                 tokio::select! {

@@ -130,10 +130,11 @@ impl<'a> Message<'a> {
         let mut others = Vec::new();
         match role {
             "assistant" => {
-                if let Some(calls) = fields.get("tool_calls").filter(|calls| !calls.is_null())
-                    && let Some(calls) = tool_calls(calls).ok_or(ConversationError::ToolCalls(at))?
-                {
-                    others.push(("tool_calls", calls));
+                if let Some(calls) = fields.get("tool_calls").filter(|calls| !calls.is_null()) {
+                    let calls = tool_calls(calls).ok_or(ConversationError::ToolCalls(at))?;
+                    if !calls.is_empty() {
+                        others.push(("tool_calls", Value::from(calls)));
+                    }
                 }
                 let reasoning = ["reasoning", "reasoning_content"]
                     .into_iter()
@@ -216,14 +217,14 @@ impl<'a> Content<'a> {
         for part in parts {
             match Part::of(part)? {
                 Part::Empty => {}
-                Part::Text(text, object) => match if role == "system" {
-                    without_billing(text)
-                } else {
-                    Some(text)
-                } {
-                    Some(text) => out.push(PartOut::Text(text.to_owned(), object)),
-                    None => continue,
-                },
+                Part::Text(text, object) => {
+                    let kept = if role == "system" {
+                        without_billing(text)
+                    } else {
+                        Some(text)
+                    };
+                    out.extend(kept.map(|text| PartOut::Text(text.to_owned(), object)));
+                }
                 Part::ToolReference(name) => out.push(match rules.format {
                     ContentFormat::String => PartOut::Text(name.to_owned(), None),
                     ContentFormat::Parts => {
@@ -353,17 +354,9 @@ fn merge_system<'a>(messages: Vec<Message<'a>>, separator: &str, keep_empty: boo
     std::iter::once(merged).chain(others).collect()
 }
 
-/// Tool calls with their arguments parsed; `Some(None)` if the list is empty.
-fn tool_calls(calls: &Json) -> Option<Option<Value>> {
-    let calls = calls.as_array()?;
-    if calls.is_empty() {
-        return Some(None);
-    }
-    calls
-        .iter()
-        .map(tool_call)
-        .collect::<Option<Vec<_>>>()
-        .map(|calls| Some(Value::from(calls)))
+/// Tool calls with their arguments parsed; `None` if one is no function.
+fn tool_calls(calls: &Json) -> Option<Vec<Value>> {
+    calls.as_array()?.iter().map(tool_call).collect()
 }
 
 /// The engine's validation puts the known fields first, in this order, and extra ones behind; a

@@ -68,7 +68,9 @@ impl Chunks {
         let (whole, rest) = bytes.as_chunks();
         self.ids
             .extend(whole.iter().map(|chunk| u32::from_le_bytes(*chunk)));
-        rest.iter().for_each(|byte| self.byte(*byte));
+        for byte in rest {
+            self.byte(*byte);
+        }
     }
 
     fn byte(&mut self, byte: u8) {

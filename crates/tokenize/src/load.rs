@@ -40,7 +40,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(crate) fn bad(&self, problem: impl ToString) -> LoadError {
+    pub(crate) fn bad(&self, problem: &impl ToString) -> LoadError {
         LoadError {
             file: self.file.clone(),
             field: format!("{} ({})", self.field, self.name),

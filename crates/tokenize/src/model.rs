@@ -17,8 +17,8 @@ use crate::tokenized::{Media, Tokenized};
 use crate::tools;
 use crate::values::value;
 
-/// Bytes of text and ids that one model's segment cache keeps by default: about 20 million tokens'
-/// worth of text would be 160 MiB; 64 MiB hold some 250 conversations of 32,000 tokens.
+/// Bytes that one model's segment cache keeps by default. A token costs about eight (four of text,
+/// four for its id), so this holds some 250 conversations of 32,000 tokens.
 pub const DEFAULT_CACHE_BYTES: usize = 64 << 20;
 
 /// A prompt that cannot be tokenized here; the next rung of the ladder may still know it.
@@ -123,7 +123,7 @@ impl ModelTokenizer {
                      engines"
                     .to_owned(),
         })?;
-        let templates = Templates::compile(chat_template, templates, processor_template, clock)?;
+        let templates = Templates::compile(chat_template, templates, processor_template, &clock)?;
         let cache =
             (cache_bytes > 0 && encoder.pieces_are_independent()).then(|| SegmentCache::new(cache_bytes));
         let special_tokens = special_tokens

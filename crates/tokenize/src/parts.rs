@@ -72,7 +72,7 @@ impl<'a> Part<'a> {
                     .find(|(name, _)| *name == kind)
                     .map(|(_, is)| Self::Media(is, object)),
             },
-            None | Some(Value::Null) | Some(Value::String(_)) => MEDIA
+            None | Some(Value::Null | Value::String(_)) => MEDIA
                 .iter()
                 .find(|(name, _)| object.contains_key(*name))
                 .map(|(_, is)| Self::Media(is, object)),

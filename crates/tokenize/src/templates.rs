@@ -30,11 +30,11 @@ impl Templates {
         given: Option<String>,
         named: Vec<Source>,
         processor: Option<Source>,
-        clock: Clock,
+        clock: &Clock,
     ) -> Result<Self, LoadError> {
         let compile = |source: Source| {
             let compiled = ChatTemplate::compile(&source.text, MODEL_FUEL, clock.clone());
-            compiled.map(Arc::new).map_err(|error| source.bad(error))
+            compiled.map(Arc::new).map_err(|error| source.bad(&error))
         };
         let given = given.map(|text| Source {
             name: "default".to_owned(),

@@ -1,5 +1,11 @@
 //! What vLLM's message parsing does before the template, seen through a template that dumps it.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "bodies are written where they are used"
+)]
+
 use std::path::Path;
 
 use lmetric_tokenize::{ChatError, ChatRequest, EncodeError, ModelTokenizer, Options};

@@ -1,5 +1,7 @@
 //! The fast tokenizer against the released one, and the segment cache against no cache.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use std::path::{Path, PathBuf};
 
 use lmetric_tokenize::{Encode, ModelTokenizer, Options, Pipeline};
@@ -153,6 +155,13 @@ fn the_fast_tokenizer_gives_the_ids_of_the_released_one() {
     assert!(with_added > STRINGS / 10, "the texts must exercise added tokens");
 }
 
+fn conversation(turns: &[String]) -> String {
+    turns
+        .iter()
+        .flat_map(|turn| ["<|im_start|>user\n", turn, "<|im_end|>\n"])
+        .collect()
+}
+
 /// A conversation that goes on, restarts and shares its beginnings, encoded with and without cache.
 fn assert_cache_is_invisible(dir: &Path, cache_bytes: usize, rounds: usize) {
     let json = std::fs::read_to_string(dir.join("tokenizer.json")).unwrap();
@@ -173,10 +182,7 @@ fn assert_cache_is_invisible(dir: &Path, cache_bytes: usize, rounds: usize) {
             turns.truncate(texts.rng.random_range(0..=turns.len()));
         }
         turns.push(texts.text(12));
-        let text: String = turns
-            .iter()
-            .map(|turn| format!("<|im_start|>user\n{turn}<|im_end|>\n"))
-            .collect();
+        let text = conversation(&turns);
         let mut expected = Vec::new();
         plain.encode(&text, &mut expected).unwrap();
         assert_eq!(

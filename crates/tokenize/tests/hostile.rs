@@ -1,5 +1,7 @@
 //! Bad files, hostile templates, strange answers.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,11 @@
 //! Anthropic messages and Responses become the chats that vLLM makes of them.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "bodies are written where they are used"
+)]
+
 use std::path::Path;
 
 use lmetric_tokenize::{ChatError, ChatRequest, ModelTokenizer};

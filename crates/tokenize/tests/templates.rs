@@ -1,5 +1,7 @@
 //! Templates render as Jinja2 renders them, trap by trap (testdata/templates/make.py).
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! Ids equal what two versions of vLLM answered, for every captured case.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use std::path::{Path, PathBuf};
 
 use lmetric_tokenize::{ChatRequest, ModelTokenizer, Tokenized, engine};

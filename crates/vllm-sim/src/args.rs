@@ -195,7 +195,7 @@ mod tests {
             ("300ms", Duration::from_millis(300)),
             ("5s", Duration::from_secs(5)),
             ("1.5", Duration::from_millis(1500)),
-            ("2m", Duration::from_secs(120)),
+            ("2m", Duration::from_mins(2)),
         ] {
             assert_eq!(parse_duration(text), Ok(expected));
         }

@@ -146,7 +146,7 @@ impl Faults {
                 exit.send_replace(Some(*code));
             }
             Fault::GrowMemory { rate, limit } => {
-                self.grow(*rate, *limit, number.load(Ordering::Relaxed) + 1, engine)
+                self.grow(*rate, *limit, number.load(Ordering::Relaxed) + 1, engine);
             }
             Fault::DropEvents { count } => {
                 for lane in site.lanes.clone() {
@@ -202,7 +202,7 @@ impl Faults {
                 match self.publish(site, *source).await {
                     Ok(publisher) => break publisher,
                     Err(error) => {
-                        tracing::warn!(%error, events = %source.events, "ports not taken again yet")
+                        tracing::warn!(%error, events = %source.events, "ports not taken again yet");
                     }
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;

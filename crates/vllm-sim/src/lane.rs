@@ -221,8 +221,11 @@ impl Lane {
         }
         if self.engine.step_into(at, &mut self.outcome) {
             self.in_flight = true;
-            self.payload =
-                (!self.outcome.events.is_empty() && self.publisher.is_some()).then(|| self.encode(clock));
+            self.payload = if self.publisher.is_some() {
+                self.encode(clock)
+            } else {
+                None
+            };
         }
     }
 
@@ -284,7 +287,7 @@ impl Lane {
     }
 
     /// The payload carries the wall time at which the step will end.
-    fn encode(&self, clock: &ModelClock) -> Bytes {
+    fn encode(&self, clock: &ModelClock) -> Option<Bytes> {
         let ahead = clock
             .instant(self.outcome.ends())
             .saturating_duration_since(Instant::now());

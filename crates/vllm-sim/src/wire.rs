@@ -32,22 +32,26 @@ pub struct Encoder {
 const INFALLIBLE: &str = "writing to a vector does not fail";
 
 impl Encoder {
-    /// The payload of one message: time, events, rank.
+    /// The payload of one message: time, events, rank. None if no event is to be shown.
     pub fn batch<'a>(
-        &self,
+        self,
         seconds: f64,
         events: &Events,
         rank: u32,
         extra: impl Fn(RequestId) -> Extra<'a>,
-    ) -> Bytes {
+    ) -> Option<Bytes> {
         // vLLM 0.16 knows no report of reused blocks
         let shown = |event: &Event<'_>| {
             self.format == EventFormat::Map || !matches!(event, Event::Stored { repeated: true, .. })
         };
+        let count = events.iter().filter(shown).count();
+        if count == 0 {
+            return None;
+        }
         let mut out = Vec::with_capacity(512);
         write_array_len(&mut out, 3).expect(INFALLIBLE);
         write_f64(&mut out, seconds).expect(INFALLIBLE);
-        write_array_len(&mut out, events.iter().filter(shown).count() as u32).expect(INFALLIBLE);
+        write_array_len(&mut out, count as u32).expect(INFALLIBLE);
         for event in events.iter().filter(shown) {
             match self.format {
                 EventFormat::Map => self.map(&mut out, &event, &extra),
@@ -55,10 +59,10 @@ impl Encoder {
             }
         }
         write_uint(&mut out, u64::from(rank)).expect(INFALLIBLE);
-        out.into()
+        Some(out.into())
     }
 
-    fn map<'a>(&self, out: &mut Vec<u8>, event: &Event<'_>, extra: impl Fn(RequestId) -> Extra<'a>) {
+    fn map<'a>(self, out: &mut Vec<u8>, event: &Event<'_>, extra: impl Fn(RequestId) -> Extra<'a>) {
         match *event {
             Event::Stored {
                 request,
@@ -116,7 +120,7 @@ impl Encoder {
         }
     }
 
-    fn array<'a>(&self, out: &mut Vec<u8>, event: &Event<'_>, extra: impl Fn(RequestId) -> Extra<'a>) {
+    fn array<'a>(self, out: &mut Vec<u8>, event: &Event<'_>, extra: impl Fn(RequestId) -> Extra<'a>) {
         match *event {
             Event::Stored {
                 request,
@@ -149,19 +153,19 @@ impl Encoder {
         }
     }
 
-    fn hashes(&self, out: &mut Vec<u8>, hashes: &[BlockHash]) {
+    fn hashes(self, out: &mut Vec<u8>, hashes: &[BlockHash]) {
         array_len(out, hashes.len());
         for hash in hashes {
             self.hash(out, *hash);
         }
     }
 
-    fn parent(&self, out: &mut Vec<u8>, parent: Option<BlockHash>) {
+    fn parent(self, out: &mut Vec<u8>, parent: Option<BlockHash>) {
         optional(out, parent, |out, hash| self.hash(out, hash));
     }
 
     /// As an integer, or as a digest whose last eight bytes are that integer.
-    fn hash(&self, out: &mut Vec<u8>, hash: BlockHash) {
+    fn hash(self, out: &mut Vec<u8>, hash: BlockHash) {
         if !self.bytes_hashes {
             integer(out, hash.0);
             return;

@@ -8,6 +8,7 @@ use axum::{
     routing::get,
 };
 use lmetric_kvevents::{SourceState, transport::SourceStats};
+use lmetric_prefix::{BlockSize, SourceId};
 use lmetric_scheduler::{Decision, EndpointView, Scheduler};
 use serde::{Deserialize, Serialize};
 
@@ -172,7 +173,7 @@ impl SourcePage {
 }
 
 impl EnginePage {
-    fn new(metrics: EngineMetrics, error: Option<String>) -> Self {
+    fn new(metrics: &EngineMetrics, error: Option<String>) -> Self {
         let EngineMetrics {
             running,
             waiting,
@@ -181,7 +182,7 @@ impl EnginePage {
             gpu_blocks,
             prefix_caching,
             awake,
-        } = metrics;
+        } = *metrics;
         Self {
             running,
             waiting,
@@ -202,11 +203,8 @@ async fn endpoints(State(pages): State<Pages>) -> Json<Endpoints> {
         .endpoints(now)
         .into_iter()
         .map(|view| {
-            let member = members
-                .iter()
-                .find(|member| member.id.slot.0 == view.slot)
-                .map(|member| &**member);
-            pages.endpoint(view, member)
+            let member = members.slot(SourceId(view.slot));
+            pages.endpoint(view, member.map(|member| &**member))
         })
         .collect();
     Json(Endpoints {
@@ -223,18 +221,21 @@ impl Pages {
         let name = group.as_deref().unwrap_or_default();
         let tokens = TokensPage {
             rung: self.ladder.first_rung(name).name(),
-            mistrusted: self.ladder.group(name).is_some_and(|group| !group.trust.is_kept()),
+            mistrusted: self
+                .ladder
+                .group(name)
+                .is_some_and(|group| !group.trust.is_kept()),
             group,
         };
         EndpointPage {
             view,
             model: endpoint.as_ref().map(|endpoint| endpoint.model.clone()),
             terminating: endpoint.map(|endpoint| endpoint.terminating),
-            block_size: member.and_then(Member::block_size).map(|size| size.get()),
+            block_size: member.and_then(Member::block_size).map(BlockSize::get),
             source: SourcePage::new(source),
             tokens,
             engine: EnginePage::new(
-                member.map(Member::engine).unwrap_or_default(),
+                &member.map(Member::engine).unwrap_or_default(),
                 member.and_then(|member| member.target.last_error()),
             ),
         }

@@ -76,9 +76,7 @@ impl Member {
 
     /// It may get requests: discovered, not terminating, answering, awake.
     pub fn is_ready(&self, now: Instant) -> bool {
-        !self.endpoint.read().terminating
-            && self.target.is_up(now)
-            && self.engine.read().awake != Some(false)
+        !self.endpoint.read().terminating && self.target.is_up(now) && self.engine.read().awake != Some(false)
     }
 
     /// Calls `ask` with its source, if one is running.
@@ -132,7 +130,7 @@ impl Member {
 
     /// Tokens per block: events know best, then the discovery, then the engine's metrics.
     pub fn block_size(&self) -> Option<BlockSize> {
-        self.with_source(|source| source.block_size())
+        self.with_source(Source::block_size)
             .flatten()
             .or_else(|| self.endpoint.read().block_size)
             .or_else(|| self.engine.read().block_size.and_then(BlockSize::new))

@@ -20,7 +20,7 @@ use std::{
 use arc_swap::ArcSwap;
 use futures::stream::{self, StreamExt};
 use lmetric_prefix::{KeySeed, SourceId};
-use lmetric_scheduler::{EndpointView, Scheduler};
+use lmetric_scheduler::Scheduler;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -35,6 +35,8 @@ use crate::{clock::Clock, events::IndexSink, scrape::ModelsReader};
 const FRESH: Duration = Duration::from_secs(30);
 /// Between two forced reads of all lists, so that requests for nonsense do not become a storm of reads.
 const FORCED_APART: Duration = Duration::from_millis(500);
+/// Names of models in the answer to a request for an unknown one.
+const NAMES: usize = 20;
 /// Lists read at once.
 const READS_AT_ONCE: usize = 32;
 
@@ -156,16 +158,15 @@ impl Fleet {
     }
 
     /// Moves time-driven state of the ledger on and notes who is busy; called a few times a second.
-    pub fn tick(&self) -> Vec<EndpointView> {
+    pub fn tick(&self) {
         let now = self.clock.now();
         self.scheduler.tick(now);
         let views = self.scheduler.endpoints(now);
         let loads = views
-            .iter()
+            .into_iter()
             .map(|view| (view.slot, view.bs + view.foreign_bs))
             .collect();
         self.loads.store(Arc::new(loads));
-        views
     }
 
     /// What a model's name means, after one forced read of all lists if nobody is known to serve it.
@@ -173,24 +174,29 @@ impl Fleet {
         if let Some(listed) = self.catalog.load().get(model) {
             return Resolved::Listed(listed.clone());
         }
+        // an engine whose list cannot be had may serve it whatever the others say: no need to wait for them
+        if !self.every_ready(|_| true) {
+            return Resolved::Perhaps;
+        }
         self.read_all_models().await;
         let catalog = self.catalog.load();
         if let Some(listed) = catalog.get(model) {
             return Resolved::Listed(listed.clone());
         }
-        let now = Instant::now();
-        let members = self.members.load();
-        let mut ready = members.iter().filter(|member| member.is_ready(now)).peekable();
-        let all_know = ready.peek().is_some()
-            && ready.all(|member| {
-                let read = member.target.models();
-                read.is_some_and(|(at, _)| now.saturating_duration_since(at) <= FRESH)
-            });
-        if all_know {
-            Resolved::Unknown(catalog.names(20))
+        if self.every_ready(|read| read.elapsed() <= FRESH) {
+            Resolved::Unknown(catalog.names(NAMES))
         } else {
             Resolved::Perhaps
         }
+    }
+
+    /// There is a ready engine, and of each the list of models was read at a time that will do.
+    fn every_ready(&self, will_do: impl Fn(Instant) -> bool) -> bool {
+        let now = Instant::now();
+        let members = self.members.load();
+        let mut ready = members.iter().filter(|member| member.is_ready(now)).peekable();
+        ready.peek().is_some()
+            && ready.all(|member| member.target.models().is_some_and(|(read, _)| will_do(read)))
     }
 
     /// Reads the lists of all ready engines, once for all who wait.

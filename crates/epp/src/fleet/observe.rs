@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use lmetric_kvevents::{EventSink, transport::SourceSpec};
 use lmetric_scheduler::{ScrapeSample, Time};
 
-use super::{Fleet, Member};
+use super::{Fleet, Member, Source};
 use crate::scrape::{
     FetchError, Page, Scraped, Target,
     sources::{EventAddress, of_rank},
@@ -33,7 +33,7 @@ impl Scraped for Fleet {
             };
             if restarted {
                 tracing::info!(engine = %target.address, "the engine's process is a new one");
-                member.with_source(|source| source.restarted());
+                member.with_source(Source::restarted);
                 member.forget_absence();
             }
             if let (Some(running), Some(waiting)) = (metrics.running, metrics.waiting) {
@@ -100,20 +100,19 @@ impl Scraped for Fleet {
                     .get(&rank)
                     .cloned()
                     .or_else(|| beside(members, rank))
-                    .or_else(|| only(ranks)),
+                    .or_else(|| only(ranks).filter(|_| members.len() == 1)),
                 None => only(ranks),
             };
-            match address {
-                Some(address) => self.attach(member, address),
-                None => {
-                    tracing::info!(
-                        engine = %target.address,
-                        rank = member.rank(),
-                        published = ranks.len(),
-                        "no KV events for this endpoint: its load is followed by rate"
-                    );
-                    member.attach_none();
-                }
+            if let Some(address) = address {
+                self.attach(member, address);
+            } else {
+                tracing::info!(
+                    engine = %target.address,
+                    rank = member.rank(),
+                    published = ranks.len(),
+                    "no KV events for this endpoint: its load is followed by rate"
+                );
+                member.attach_none();
             }
         }
     }

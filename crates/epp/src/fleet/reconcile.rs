@@ -16,7 +16,7 @@ use lmetric_telemetry::Tasks;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Fleet, Member, Members};
+use super::{Fleet, Member, Members, Source};
 use crate::{
     discovery::{Endpoint, EndpointSet},
     metrics::ScrapeMetrics,
@@ -192,11 +192,9 @@ impl Reconciler {
         }
         if before.incarnation != endpoint.incarnation {
             tracing::info!(engine = %endpoint.address, rank = endpoint.rank, "engine restarted");
-            member.with_source(|source| source.restarted());
+            member.with_source(Source::restarted);
             member.forget_absence();
-            self.fleet
-                .scheduler
-                .restarted(member.id, self.fleet.clock.now());
+            self.fleet.scheduler.restarted(member.id, self.fleet.clock.now());
         }
         if let Some(size) = member.block_size() {
             self.fleet.scheduler.set_block_size(member.id, size);

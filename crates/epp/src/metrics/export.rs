@@ -49,43 +49,120 @@ struct StateLabel {
     state: &'static str,
 }
 
-type Row<T> = (&'static str, &'static str, fn(&T) -> f64);
+/// Name, help, value.
+type Row<T, V = f64> = (&'static str, &'static str, fn(&T) -> V);
 
 const ENDPOINT: &[Row<EndpointView>] = &[
-    ("endpoint_ready", "Whether the endpoint may get requests", |view| f64::from(u8::from(view.ready))),
-    ("endpoint_ejected", "Whether the endpoint is out for its failures", |view| {
-        f64::from(u8::from(view.ejected_until.is_some()))
-    }),
-    ("endpoint_requests", "Own requests assigned and not finished (BS)", |view| view.bs as f64),
-    ("endpoint_queued_tokens", "Own uncached prompt tokens assigned and not computed (Q)", |view| view.q as f64),
-    ("endpoint_foreign_requests", "Requests seen on the engine that are not ours", |view| view.foreign_bs as f64),
-    ("endpoint_foreign_queued_tokens", "Tokens charged for them", |view| view.foreign_q as f64),
-    ("endpoint_blocks", "Blocks that the endpoint is known to hold", |view| view.blocks as f64),
-    ("endpoint_optimistic_blocks", "Blocks that open requests are about to fill", |view| view.optimistic_blocks as f64),
-    ("endpoint_prefill_tokens_per_second", "Tokens stored per second while prompts were queued", |view| view.rate),
+    (
+        "endpoint_ready",
+        "Whether the endpoint may get requests",
+        |view| f64::from(u8::from(view.ready)),
+    ),
+    (
+        "endpoint_ejected",
+        "Whether the endpoint is out for its failures",
+        |view| f64::from(u8::from(view.ejected_until.is_some())),
+    ),
+    (
+        "endpoint_requests",
+        "Own requests assigned and not finished (BS)",
+        |view| view.bs as f64,
+    ),
+    (
+        "endpoint_queued_tokens",
+        "Own uncached prompt tokens assigned and not computed (Q)",
+        |view| view.q as f64,
+    ),
+    (
+        "endpoint_foreign_requests",
+        "Requests seen on the engine that are not ours",
+        |view| view.foreign_bs as f64,
+    ),
+    (
+        "endpoint_foreign_queued_tokens",
+        "Tokens charged for them",
+        |view| view.foreign_q as f64,
+    ),
+    (
+        "endpoint_blocks",
+        "Blocks that the endpoint is known to hold",
+        |view| view.blocks as f64,
+    ),
+    (
+        "endpoint_optimistic_blocks",
+        "Blocks that open requests are about to fill",
+        |view| view.optimistic_blocks as f64,
+    ),
+    (
+        "endpoint_prefill_tokens_per_second",
+        "Tokens stored per second while prompts were queued",
+        |view| view.rate,
+    ),
 ];
 
 const SOURCE_GAUGES: &[Row<SourceStats>] = &[
-    ("source_blocks", "Blocks that the source's events say are held", |stats| stats.held as f64),
-    ("source_orphan_blocks", "Stored blocks whose parent is not known yet", |stats| stats.orphans as f64),
-    ("source_entries", "Entries that count against the source's bound", |stats| stats.used as f64),
-    ("source_entry_bound", "Most entries kept of the source", |stats| stats.bound as f64),
-    ("source_degraded", "Whether stores were refused since the last clear", |stats| f64::from(u8::from(stats.degraded))),
+    (
+        "source_blocks",
+        "Blocks that the source's events say are held",
+        |stats| stats.held as f64,
+    ),
+    (
+        "source_orphan_blocks",
+        "Stored blocks whose parent is not known yet",
+        |stats| stats.orphans as f64,
+    ),
+    (
+        "source_entries",
+        "Entries that count against the source's bound",
+        |stats| stats.used as f64,
+    ),
+    ("source_entry_bound", "Most entries kept of the source", |stats| {
+        stats.bound as f64
+    }),
+    (
+        "source_degraded",
+        "Whether stores were refused since the last clear",
+        |stats| f64::from(u8::from(stats.degraded)),
+    ),
 ];
 
-const SOURCE_COUNTERS: &[(&str, &str, fn(&SourceStats) -> u64)] = &[
+const SOURCE_COUNTERS: &[Row<SourceStats, u64>] = &[
     ("source_batches", "Event batches applied", |stats| stats.batches),
     ("source_blocks_stored", "Blocks stored", |stats| stats.stored),
     ("source_blocks_removed", "Blocks removed", |stats| stats.removed),
-    ("source_events_skipped", "Events skipped: unknown tag, wrong shape, other medium or group", |stats| stats.skipped),
-    ("source_messages_malformed", "Messages that did not decode", |stats| stats.malformed),
-    ("source_gaps", "Gaps in the sequence of batches", |stats| stats.gaps),
+    (
+        "source_events_skipped",
+        "Events skipped: unknown tag, wrong shape, other medium or group",
+        |stats| stats.skipped,
+    ),
+    (
+        "source_messages_malformed",
+        "Messages that did not decode",
+        |stats| stats.malformed,
+    ),
+    ("source_gaps", "Gaps in the sequence of batches", |stats| {
+        stats.gaps
+    }),
     ("source_replays", "Replays run", |stats| stats.replays),
-    ("source_clears", "Times the source was cleared", |stats| stats.clears),
-    ("source_restarts", "Restarts of the engine noticed", |stats| stats.restarts),
-    ("source_orphans_adopted", "Orphan blocks that found their place", |stats| stats.adopted),
-    ("source_orphans_dropped", "Orphan blocks dropped at the bound", |stats| stats.orphans_dropped),
-    ("source_stores_refused", "Stores refused at the bound", |stats| stats.refused),
+    ("source_clears", "Times the source was cleared", |stats| {
+        stats.clears
+    }),
+    ("source_restarts", "Restarts of the engine noticed", |stats| {
+        stats.restarts
+    }),
+    (
+        "source_orphans_adopted",
+        "Orphan blocks that found their place",
+        |stats| stats.adopted,
+    ),
+    (
+        "source_orphans_dropped",
+        "Orphan blocks dropped at the bound",
+        |stats| stats.orphans_dropped,
+    ),
+    ("source_stores_refused", "Stores refused at the bound", |stats| {
+        stats.refused
+    }),
 ];
 
 const OUTCOMES: [Outcome; 5] = [
@@ -131,18 +208,42 @@ impl Export {
         for (name, help, value) in [
             ("picks", "Requests placed", picks),
             ("refused", "Requests refused for want of an endpoint", refused),
-            ("released_by_rate", "Requests whose queued tokens were released by rate, not by events", released_by_rate),
+            (
+                "released_by_rate",
+                "Requests whose queued tokens were released by rate, not by events",
+                released_by_rate,
+            ),
             ("hotspot_alarms", "Classes found to be KV-cache hotspots", alarms),
-            ("hotspot_filters", "Times that a hotspot's holders were filtered out", filters),
-            ("ejections", "Times that an endpoint was taken out for its failures", ejections),
-            ("served_elsewhere", "Requests that the gateway sent elsewhere than picked", moved),
-            ("token_mismatches", "Requests whose engine stored blocks but none of the expected ones", token_mismatches),
+            (
+                "hotspot_filters",
+                "Times that a hotspot's holders were filtered out",
+                filters,
+            ),
+            (
+                "ejections",
+                "Times that an endpoint was taken out for its failures",
+                ejections,
+            ),
+            (
+                "served_elsewhere",
+                "Requests that the gateway sent elsewhere than picked",
+                moved,
+            ),
+            (
+                "token_mismatches",
+                "Requests whose engine stored blocks but none of the expected ones",
+                token_mismatches,
+            ),
         ] {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             metric.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
         }
-        let mut metric =
-            encoder.encode_descriptor("released", "Requests ended, by outcome", None, MetricType::Counter)?;
+        let mut metric = encoder.encode_descriptor(
+            "released",
+            "Requests ended, by outcome",
+            None,
+            MetricType::Counter,
+        )?;
         for (outcome, value) in OUTCOMES.into_iter().zip(released) {
             let label = OutcomeLabel {
                 outcome: outcome_name(outcome),
@@ -151,8 +252,12 @@ impl Export {
                 .encode_family(&label)?
                 .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
         }
-        let mut metric =
-            encoder.encode_descriptor("open_requests", "Requests placed and not ended", None, MetricType::Gauge)?;
+        let mut metric = encoder.encode_descriptor(
+            "open_requests",
+            "Requests placed and not ended",
+            None,
+            MetricType::Gauge,
+        )?;
         metric.encode_gauge(&(self.scheduler.open() as i64))
     }
 

@@ -44,7 +44,11 @@ impl ScrapeMetrics {
     /// Registers them.
     pub fn new(registry: &mut Registry) -> Self {
         let results = Family::default();
-        registry.register("scrapes", "Reads of engines' metrics pages, by result", results.clone());
+        registry.register(
+            "scrapes",
+            "Reads of engines' metrics pages, by result",
+            results.clone(),
+        );
         let duration = Histogram::seconds();
         registry.register_with_unit(
             "scrape_duration",
@@ -97,14 +101,21 @@ impl PlaceMetrics {
         let place = seconds("place_duration", "From the parsed request to the pick");
         let pick = seconds("pick_duration", "Choosing an endpoint and reserving it");
         let tokens = seconds("tokens_duration", "Getting the token ids of a request's prompts");
-        let bounds = || [0.0, 16.0, 64.0, 256.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0];
+        let bounds = || {
+            [
+                0.0, 16.0, 64.0, 256.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0,
+            ]
+        };
         let mut counts = |name: &str, help: &str| {
             let histogram = Histogram::new(bounds());
             registry.register_with_unit(name, help, Unit::Other("tokens".to_owned()), histogram.clone());
             histogram
         };
         let prompt = counts("prompt", "Prompt length of placed requests");
-        let hit = counts("predicted_hit", "Prompt tokens predicted to be cached where the request was sent");
+        let hit = counts(
+            "predicted_hit",
+            "Prompt tokens predicted to be cached where the request was sent",
+        );
         let hit_error = counts(
             "hit_error",
             "Difference between predicted and real cached tokens, where it could be checked",

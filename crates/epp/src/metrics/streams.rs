@@ -28,7 +28,12 @@ impl Collector for Streams {
             refused,
         } = &*self.0;
         encoder
-            .encode_descriptor("extproc_streams_open", "ext-proc streams now", None, MetricType::Gauge)?
+            .encode_descriptor(
+                "extproc_streams_open",
+                "ext-proc streams now",
+                None,
+                MetricType::Gauge,
+            )?
             .encode_gauge(&(open.load(Relaxed) as i64))?;
         for (name, help, value) in [
             ("extproc_streams", "ext-proc streams", opened),

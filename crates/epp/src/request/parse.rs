@@ -23,6 +23,16 @@ use crate::refusal::Refusal;
 /// More answers for one prompt than this are refused by every engine.
 const MAX_N: f64 = 16_384.0;
 
+/// Ends of paths; the first that fits counts.
+const SUFFIXES: [(&str, RequestKind); 6] = [
+    ("/chat/completions", RequestKind::Chat),
+    ("/completions", RequestKind::Completions),
+    ("/v1/responses", RequestKind::Responses),
+    ("/embeddings", RequestKind::Embeddings),
+    ("/v1/messages", RequestKind::Messages),
+    ("/inference/v1/generate", RequestKind::Generate),
+];
+
 /// A request as the gateway handed it over.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Asked {
@@ -38,14 +48,6 @@ impl RequestKind {
     /// By the end of the path, so that a gateway may put something before it.
     pub fn of(path: &str) -> Self {
         let path = path.trim_end_matches('/');
-        const SUFFIXES: [(&str, RequestKind); 6] = [
-            ("/chat/completions", RequestKind::Chat),
-            ("/completions", RequestKind::Completions),
-            ("/v1/responses", RequestKind::Responses),
-            ("/embeddings", RequestKind::Embeddings),
-            ("/v1/messages", RequestKind::Messages),
-            ("/inference/v1/generate", RequestKind::Generate),
-        ];
         SUFFIXES
             .iter()
             .find(|(suffix, _)| path.ends_with(suffix))
@@ -56,7 +58,10 @@ impl RequestKind {
 /// Reads a request. O(body); a body of more than about 100 KB should not be read on an async thread.
 pub fn read(asked: Asked) -> Result<ParsedRequest, Refusal> {
     let Asked { head, subset, body } = asked;
-    let is_post = head.method.as_deref().is_none_or(|method| method.eq_ignore_ascii_case("POST"));
+    let is_post = head
+        .method
+        .as_deref()
+        .is_none_or(|method| method.eq_ignore_ascii_case("POST"));
     let kind = if is_post {
         RequestKind::of(&head.path)
     } else {
@@ -111,8 +116,7 @@ impl ParsedRequest {
             RequestKind::Generate => {
                 let fields: Fields<'_> = whole(body)?;
                 self.read_common(&fields);
-                let sampling: SamplingParams<'_> =
-                    as_type(fields.sampling_params).unwrap_or_default();
+                let sampling: SamplingParams<'_> = as_type(fields.sampling_params).unwrap_or_default();
                 self.n = count(sampling.n);
                 self.report_mode = sampling.extra_args.is_some_and(|args| args.asks_for_report());
                 if let Some((prompt, images)) = generate::prompt(&fields) {
@@ -146,24 +150,24 @@ impl ParsedRequest {
 
     /// A header names the session better than the body does.
     fn read_session(&mut self, key: Option<&str>) {
-        self.session = self
-            .session
-            .or_else(|| key.map(|key| xxh3_64(key.as_bytes())));
+        self.session = self.session.or_else(|| key.map(|key| xxh3_64(key.as_bytes())));
     }
 
     fn read_conversation(&mut self, mut body: Map<String, Value>) {
         let text = |field: &str| body.get(field).and_then(Value::as_str);
         let flag = |field: &str| body.get(field).and_then(Value::as_bool).unwrap_or(false);
         self.model = text("model").map(str::to_owned);
-        self.cache_salt = text("cache_salt").filter(|salt| !salt.is_empty()).map(str::to_owned);
+        self.cache_salt = text("cache_salt")
+            .filter(|salt| !salt.is_empty())
+            .map(str::to_owned);
         self.stream = flag("stream");
         self.read_session(text("prompt_cache_key"));
         if self.kind == RequestKind::Chat {
             self.n = count(body.get("n").and_then(Value::as_f64));
         }
         let inner = |outer: &str, field: &str| body.get(outer).and_then(|value| value.get(field));
-        self.report_mode = inner("vllm_xargs", "kv_cache_report_mode")
-            .is_some_and(|mode| mode.as_str() == Some("full"));
+        self.report_mode =
+            inner("vllm_xargs", "kv_cache_report_mode").is_some_and(|mode| mode.as_str() == Some("full"));
         let echoes = flag("echo");
         let given = inner("kv_transfer_params", "prompt_token_ids")
             .and_then(|ids| Vec::<u32>::deserialize(ids).ok())

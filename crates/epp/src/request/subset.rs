@@ -60,10 +60,7 @@ mod tests {
     #[case("fd00::1", &[("fd00::1", None)])]
     #[case("pod-1,10.0.0.1:99999,", &[])]
     #[case("", &[])]
-    fn reads_each_form_from_string_and_list(
-        #[case] text: &str,
-        #[case] expected: &[(&str, Option<u16>)],
-    ) {
+    fn reads_each_form_from_string_and_list(#[case] text: &str, #[case] expected: &[(&str, Option<u16>)]) {
         let expected = Subset(
             expected
                 .iter()

@@ -11,7 +11,8 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 
-/// Idle connections are closed before vLLM's server closes them (uvicorn: 5 s is its default, ours idles 5 s).
+/// Idle connections are closed before vLLM's server would (uvicorn: after 5 s): a request that meets that close half-way
+/// fails, and an idle engine is read every 5 s.
 const IDLE: Duration = Duration::from_secs(4);
 
 /// Why an engine's answer could not be had.
@@ -91,8 +92,10 @@ impl EngineClient {
         timeout: Duration,
     ) -> Result<Vec<u8>, FetchError> {
         let mut body = Vec::new();
-        self.get(engine, path, limit, timeout, |piece| body.extend_from_slice(piece))
-            .await?;
+        self.get(engine, path, limit, timeout, |piece| {
+            body.extend_from_slice(piece);
+        })
+        .await?;
         Ok(body)
     }
 

@@ -10,7 +10,7 @@ mod page;
 pub mod sources;
 mod target;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use lmetric_api::Scrape;
 use lmetric_scheduler::Time;
@@ -45,7 +45,7 @@ pub trait Scraped: Send + Sync + 'static {
     /// Whether the engine should be asked where it publishes its events.
     fn wants_sources(&self, target: &Target) -> bool;
     /// Where it publishes; empty when it does not.
-    fn sources(&self, target: &Target, ranks: &std::collections::BTreeMap<u16, sources::EventAddress>);
+    fn sources(&self, target: &Target, ranks: &BTreeMap<u16, sources::EventAddress>);
 }
 
 /// Reads one address.
@@ -89,9 +89,15 @@ impl<S: Scraped> Scraper<S> {
         let mut reader = PageReader::default();
         let result = self
             .client
-            .get(target.address, "/metrics", PAGE_LIMIT, self.settings.timeout, |piece| {
-                reader.push(piece);
-            })
+            .get(
+                target.address,
+                "/metrics",
+                PAGE_LIMIT,
+                self.settings.timeout,
+                |piece| {
+                    reader.push(piece);
+                },
+            )
             .await;
         self.metrics.observe(started.elapsed(), result.as_ref().err());
         match result {
@@ -126,12 +132,17 @@ impl<S: Scraped> Scraper<S> {
         let target = &*self.target;
         let body = self
             .client
-            .get_body(target.address, "/kv_event_sources", LIST_LIMIT, self.settings.timeout)
+            .get_body(
+                target.address,
+                "/kv_event_sources",
+                LIST_LIMIT,
+                self.settings.timeout,
+            )
             .await;
         let ranks = match body {
             Ok(body) => sources::parse(&body, target.address.ip()).map_err(|error| error.to_string()),
             // older engines do not know the path
-            Err(FetchError::Status(400..=499)) => Ok(Default::default()),
+            Err(FetchError::Status(400..=499)) => Ok(BTreeMap::new()),
             Err(error) => Err(error.to_string()),
         };
         match ranks {

@@ -82,7 +82,9 @@ impl Page {
         if !line.starts_with(b"vllm:") && !line.starts_with(b"process_start_time_seconds") {
             return;
         }
-        let Ok(line) = std::str::from_utf8(line) else { return };
+        let Ok(line) = std::str::from_utf8(line) else {
+            return;
+        };
         let (name, labels, value) = match line.split_once('{') {
             Some((name, rest)) => match split_labels(rest) {
                 Some((labels, value)) => (name, labels, value),
@@ -116,7 +118,9 @@ impl Page {
         if !known {
             return;
         }
-        let rank = label(labels, "engine").and_then(|rank| rank.parse().ok()).unwrap_or(0);
+        let rank = label(labels, "engine")
+            .and_then(|rank| rank.parse().ok())
+            .unwrap_or(0);
         let Some(engine) = self.engine(rank) else { return };
         match name {
             "vllm:num_requests_running" => engine.running = add(engine.running, count(value)),
@@ -299,6 +303,9 @@ mod tests {
         }
         assert!(reader.open.capacity() <= 2 * LONGEST_LINE);
         reader.push(b"\nvllm:num_requests_running 1\n");
-        assert_eq!(reader.finish().of(None).and_then(|engine| engine.running), Some(1));
+        assert_eq!(
+            reader.finish().of(None).and_then(|engine| engine.running),
+            Some(1)
+        );
     }
 }

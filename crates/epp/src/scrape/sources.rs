@@ -71,7 +71,10 @@ mod tests {
             events: format!("tcp://127.0.0.9:{port}"),
             replay: Some(format!("tcp://127.0.0.1:{}", port + 100)),
         };
-        assert_eq!(ranks.into_iter().collect::<Vec<_>>(), [(0, expected(5_600)), (1, expected(5_601))]);
+        assert_eq!(
+            ranks.into_iter().collect::<Vec<_>>(),
+            [(0, expected(5_600)), (1, expected(5_601))]
+        );
     }
 
     #[test]
@@ -83,8 +86,14 @@ mod tests {
 
     #[test]
     fn ranks_follow_each_other_by_port() {
-        assert_eq!(of_rank("tcp://10.0.0.1:5557", 0, 3).as_deref(), Some("tcp://10.0.0.1:5560"));
-        assert_eq!(of_rank("tcp://10.0.0.1:5560", 3, 0).as_deref(), Some("tcp://10.0.0.1:5557"));
+        assert_eq!(
+            of_rank("tcp://10.0.0.1:5557", 0, 3).as_deref(),
+            Some("tcp://10.0.0.1:5560")
+        );
+        assert_eq!(
+            of_rank("tcp://10.0.0.1:5560", 3, 0).as_deref(),
+            Some("tcp://10.0.0.1:5557")
+        );
         assert_eq!(of_rank("tcp://10.0.0.1:65535", 0, 1), None);
     }
 }

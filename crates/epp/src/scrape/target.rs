@@ -88,10 +88,7 @@ impl Target {
     /// What it serves was read. True when it changed.
     pub fn set_models(&self, now: Instant, cards: Vec<ModelCard>) -> bool {
         let mut state = self.state.write();
-        let changed = state
-            .models
-            .as_ref()
-            .is_none_or(|(_, before)| **before != *cards);
+        let changed = state.models.as_ref().is_none_or(|(_, before)| **before != *cards);
         state.models = Some((now, cards.into()));
         changed
     }

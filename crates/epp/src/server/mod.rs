@@ -124,7 +124,7 @@ impl<P: Place> ExtProcServer<P> {
             ended = &mut serving => return ended,
             () = sleep(linger) => going_away.cancel(),
         }
-        if let Ok(ended) = timeout(drain.limit - linger, &mut serving).await {
+        if let Ok(ended) = timeout(drain.limit.saturating_sub(linger), &mut serving).await {
             return ended;
         }
         warn!(open = stats.open(), "drain limit reached, ending what is left");

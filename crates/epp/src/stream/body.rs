@@ -29,12 +29,7 @@ impl Collector {
     }
 
     /// Adds a message; `expected` is the length that the client announced, if it did.
-    pub(super) fn push(
-        &mut self,
-        more: Bytes,
-        expected: Option<u64>,
-        limit: usize,
-    ) -> Result<(), TooLarge> {
+    pub(super) fn push(&mut self, more: Bytes, expected: Option<u64>, limit: usize) -> Result<(), TooLarge> {
         if self.len() + more.len() > limit {
             return Err(TooLarge);
         }

@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
+use tonic::{Code, Status};
 use tracing::debug;
 
 use super::{
@@ -142,7 +142,10 @@ impl<P: Place> Driver<P> {
                                 self.headers_shown.store(true, Relaxed);
                             }
                         }
-                        // cancelled, reset, or more than the decoder takes
+                        Some(Err(status)) if status.code() == Code::OutOfRange => {
+                            exchange.oversized(&mut steps);
+                        }
+                        // cancelled or reset
                         Some(Err(status)) => {
                             debug!(code = ?status.code(), message = status.message(), "stream ended");
                             exchange.end(End::Gateway, &mut steps);
@@ -220,7 +223,9 @@ async fn parse(asked: Asked, parsers: &Semaphore) -> Result<request::ParsedReque
     tokio::task::spawn_blocking(|| request::read(asked))
         .await
         .unwrap_or_else(|error| {
-            Err(Refusal::bad_request(format!("The request body could not be read: {error}.")))
+            Err(Refusal::bad_request(format!(
+                "The request body could not be read: {error}."
+            )))
         })
 }
 

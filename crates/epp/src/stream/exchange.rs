@@ -229,16 +229,15 @@ impl Exchange {
     }
 
     fn request_body(&mut self, message: HttpBody, steps: &mut Vec<Step>) {
-        let HttpBody {
-            body,
-            end_of_stream,
-        } = message;
+        let HttpBody { body, end_of_stream } = message;
         let unannounced = match self.request {
             // unprompted, so nobody waits for an answer to the headers
             RequestPhase::Collecting => BodyMode::FullDuplex,
             _ => BodyMode::Buffered,
         };
-        let mode = self.request_mode().unwrap_or_else(|| *self.inferred.insert(unannounced));
+        let mode = self
+            .request_mode()
+            .unwrap_or_else(|| *self.inferred.insert(unannounced));
         match self.request {
             // the end of a body may be told twice
             RequestPhase::Placing | RequestPhase::Over if mode == BodyMode::FullDuplex => return,
@@ -296,11 +295,7 @@ impl Exchange {
     }
 
     /// The placement is known.
-    pub(super) fn placed(
-        &mut self,
-        placement: Result<Destination, Refusal>,
-        steps: &mut Vec<Step>,
-    ) {
+    pub(super) fn placed(&mut self, placement: Result<Destination, Refusal>, steps: &mut Vec<Step>) {
         let destination = match placement {
             Ok(destination) => destination,
             Err(refusal) => {
@@ -403,10 +398,7 @@ impl Exchange {
     }
 
     fn response_body(&mut self, message: &HttpBody, steps: &mut Vec<Step>) {
-        let HttpBody {
-            body,
-            end_of_stream,
-        } = message;
+        let HttpBody { body, end_of_stream } = message;
         if self.response_mode() != BodyMode::FullDuplex {
             steps.push(Step::Reply(replies::pass(Side::Response, None)));
         } else if self.response == ResponsePhase::Over {
@@ -466,6 +458,14 @@ impl Exchange {
             steps.push(Step::CachedTokens(tokens));
         }
         steps.push(Step::Finish(outcome));
+    }
+
+    /// A message came that is larger than any this server takes: it can only have held a body.
+    pub(super) fn oversized(&mut self, steps: &mut Vec<Step>) {
+        if self.request == RequestPhase::Over {
+            return self.end(End::Gateway, steps);
+        }
+        self.refuse(&Refusal::too_large(self.body_limit), steps);
     }
 
     /// The picker is about to exit: what has arrived is answered, then the stream ends with OK, which lets the exchange go

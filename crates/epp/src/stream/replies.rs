@@ -6,9 +6,9 @@ use bytes::Bytes;
 use lmetric_proto::{
     core::{HeaderValue, HeaderValueOption, header_value_option::HeaderAppendAction},
     ext_proc::{
-        BodyMutation, BodyResponse, CommonResponse, HeaderMutation, HeadersResponse,
-        ImmediateResponse, ProcessingResponse, StreamedBodyResponse, TrailersResponse,
-        body_mutation::Mutation, processing_response::Response,
+        BodyMutation, BodyResponse, CommonResponse, HeaderMutation, HeadersResponse, ImmediateResponse,
+        ProcessingResponse, StreamedBodyResponse, TrailersResponse, body_mutation::Mutation,
+        processing_response::Response,
     },
     http::{HttpStatus, StatusCode},
 };
@@ -136,11 +136,7 @@ pub(super) fn pass(side: Side, destination: Option<&Destination>) -> ProcessingR
     body_reply(side, common, destination)
 }
 
-fn body_reply(
-    side: Side,
-    common: CommonResponse,
-    destination: Option<&Destination>,
-) -> ProcessingResponse {
+fn body_reply(side: Side, common: CommonResponse, destination: Option<&Destination>) -> ProcessingResponse {
     let body = BodyResponse {
         response: Some(common),
     };
@@ -153,11 +149,7 @@ fn body_reply(
 
 /// Sends a body back in pieces of at most [`PIECE`] bytes that share its memory. With `last`, the final piece
 /// (an empty one for an empty body) ends the stream; without it an empty body is nothing.
-pub(super) fn send_back(
-    side: Side,
-    body: &Bytes,
-    last: bool,
-) -> impl Iterator<Item = ProcessingResponse> {
+pub(super) fn send_back(side: Side, body: &Bytes, last: bool) -> impl Iterator<Item = ProcessingResponse> {
     let pieces = body.len().div_ceil(PIECE).max(usize::from(last));
     let body = body.clone();
     (0..pieces).map(move |at| {
@@ -184,10 +176,7 @@ pub(super) fn request_trailers(destination: Option<&Destination>) -> ProcessingR
 
 /// Answers the response trailers.
 pub(super) fn response_trailers() -> ProcessingResponse {
-    reply(
-        Response::ResponseTrailers(TrailersResponse::default()),
-        None,
-    )
+    reply(Response::ResponseTrailers(TrailersResponse::default()), None)
 }
 
 /// Answers the client in an engine's place.
@@ -207,9 +196,7 @@ pub(super) fn refuse(refusal: &Refusal) -> ProcessingResponse {
         headers.set_headers.push(overwrite("retry-after", "1"));
     }
     let immediate = ImmediateResponse {
-        status: Some(HttpStatus {
-            code: status.into(),
-        }),
+        status: Some(HttpStatus { code: status.into() }),
         headers: Some(headers),
         body: refusal.body(),
         details: format!("lmetric_{}", refusal.kind.reason()),

@@ -65,7 +65,11 @@ impl Chains<'_> {
 /// The blocks before the first placeholder that nobody can name; media that are named are folded in as the
 /// engine does it.
 fn chain(root: BlockKey, size: BlockSize, tokens: &Tokenized) -> Chain {
-    let Tokenized { ids, media, matchable } = tokens;
+    let Tokenized {
+        ids,
+        media,
+        matchable,
+    } = tokens;
     let ids = &ids[..(*matchable).min(ids.len())];
     let mut chain = Chain::new(root, size, ids);
     let Some(first) = media.iter().find(|media| media.length > 0) else {
@@ -128,7 +132,11 @@ mod tests {
         let counted = counted(Content::Exact(Tokenized::plain((0..40).collect())));
         let spaces = [space("m", 16), space("other", 16), space("m", 32)];
         let prompts = chains(None, None).prompts(&counted, &spaces);
-        let lengths: Vec<usize> = prompts[0].chains.iter().map(|(_, chain)| chain.keys.len()).collect();
+        let lengths: Vec<usize> = prompts[0]
+            .chains
+            .iter()
+            .map(|(_, chain)| chain.keys.len())
+            .collect();
         assert_eq!(lengths, [2, 1]);
     }
 
@@ -164,7 +172,9 @@ mod tests {
         };
         let keys = |hash: &str| {
             let counted = counted(Content::Exact(tokens(hash)));
-            chains(None, None).prompts(&counted, &[space("m", 16)])[0].chains[0].1.clone()
+            chains(None, None).prompts(&counted, &[space("m", 16)])[0].chains[0]
+                .1
+                .clone()
         };
         let (one, other) = (keys("one"), keys("other"));
         let differs: Vec<bool> = (0..4).map(|at| one.contents[at] != other.contents[at]).collect();
@@ -173,7 +183,10 @@ mod tests {
         assert_eq!(keys_differ, [false, true, true, true]);
         // the picture begins 4 ids into its first block and 12 before its second
         let plain = ContentHash::of(&[7; 16]);
-        assert_eq!(one.contents[1..3], [plain.with_item("one", 4), plain.with_item("one", -12)]);
+        assert_eq!(
+            one.contents[1..3],
+            [plain.with_item("one", 4), plain.with_item("one", -12)]
+        );
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::{
 /// Largest answer: 1 M ids and their envelope.
 const ANSWER_LIMIT: usize = 32 << 20;
 /// An engine that has no `render` is asked again after this.
-const RENDER_RETRY: Duration = Duration::from_secs(60);
+const RENDER_RETRY: Duration = Duration::from_mins(1);
 
 /// Why an engine gave no tokens.
 #[derive(Debug, thiserror::Error)]

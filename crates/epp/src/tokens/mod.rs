@@ -149,7 +149,9 @@ impl Ladder {
         engines: impl FnOnce() -> Vec<SocketAddr>,
     ) -> Counted {
         let started = Instant::now();
-        let counted = self.climb(request, group, engines, started + self.settings.budget).await;
+        let counted = self
+            .climb(request, group, engines, started + self.settings.budget)
+            .await;
         if !request.prompts.is_empty() {
             self.metrics.used(counted.rung);
             self.metrics.tokens.observe_duration(started.elapsed());
@@ -164,7 +166,10 @@ impl Ladder {
         engines: impl FnOnce() -> Vec<SocketAddr>,
         deadline: Instant,
     ) -> Counted {
-        let image_tokens = self.groups.get(group).map_or(IMAGE_TOKENS, |group| group.image_tokens);
+        let image_tokens = self
+            .groups
+            .get(group)
+            .map_or(IMAGE_TOKENS, |group| group.image_tokens);
         if let Some(prompts) = ids_of(request) {
             return exact(Rung::Request, prompts, image_tokens);
         }

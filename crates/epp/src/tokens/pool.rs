@@ -114,9 +114,7 @@ mod tests {
     #[tokio::test]
     async fn jobs_run_and_a_panic_costs_only_its_own_job() {
         let pool = Pool::new(1, 8).expect("threads");
-        let bad = pool
-            .submit(|| -> u32 { panic!("on purpose") })
-            .expect("room");
+        let bad = pool.submit(|| -> u32 { panic!("on purpose") }).expect("room");
         let good = pool.submit(|| 7).expect("room");
         assert!(bad.await.is_err());
         assert_eq!(good.await, Ok(7));

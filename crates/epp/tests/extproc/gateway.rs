@@ -25,8 +25,8 @@ use lmetric_proto::{
     core::{HeaderMap, HeaderValue},
     ext_proc::{
         HeaderMutation, HttpBody, HttpHeaders, ProcessingRequest, ProcessingResponse, ProtocolConfiguration,
-        body_mutation::Mutation, external_processor_client::ExternalProcessorClient, processing_request::Request,
-        processing_response::Response,
+        body_mutation::Mutation, external_processor_client::ExternalProcessorClient,
+        processing_request::Request, processing_response::Response,
     },
     mode::processing_mode::BodySendMode,
 };
@@ -187,7 +187,11 @@ impl Gateway {
         let health_listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let health_port = health_listener.local_addr().expect("an address").port();
         let (checked, token) = (health.clone(), stop.clone());
-        tokio::spawn(async move { checked.serve(TcpListenerStream::new(health_listener), token).await });
+        tokio::spawn(async move {
+            checked
+                .serve(TcpListenerStream::new(health_listener), token)
+                .await
+        });
         Self {
             channel: connect(port, is_tls),
             health_channel: connect(health_port, false),
@@ -202,8 +206,13 @@ impl Gateway {
     /// One HTTP exchange.
     pub(crate) async fn exchange(&self) -> Exchange {
         let (sender, messages) = mpsc::channel(4);
-        let mut client = ExternalProcessorClient::new(self.channel.clone()).max_decoding_message_size(1 << 20);
-        let replies = client.process(ReceiverStream::new(messages)).await.expect("a stream").into_inner();
+        let mut client =
+            ExternalProcessorClient::new(self.channel.clone()).max_decoding_message_size(1 << 20);
+        let replies = client
+            .process(ReceiverStream::new(messages))
+            .await
+            .expect("a stream")
+            .into_inner();
         Exchange {
             sender: Some(sender),
             replies,
@@ -229,7 +238,10 @@ impl Gateway {
     /// Waits for the server's end.
     pub(crate) async fn ended(&mut self) {
         let serving = self.serving.take().expect("waited for once");
-        timeout(PATIENCE, serving).await.expect("it ends").expect("it ends well");
+        timeout(PATIENCE, serving)
+            .await
+            .expect("it ends")
+            .expect("it ends well");
     }
 }
 
@@ -245,7 +257,9 @@ impl Exchange {
     }
 
     pub(crate) async fn receive(&mut self) -> ProcessingResponse {
-        let reply = timeout(PATIENCE, self.replies.message()).await.expect("a reply in time");
+        let reply = timeout(PATIENCE, self.replies.message())
+            .await
+            .expect("a reply in time");
         reply.expect("no error").expect("a reply, not the end")
     }
 
@@ -255,7 +269,10 @@ impl Exchange {
 
     /// How the stream ends, nothing more being sent on it.
     pub(crate) async fn end(&mut self) -> Code {
-        match timeout(PATIENCE, self.replies.message()).await.expect("the end in time") {
+        match timeout(PATIENCE, self.replies.message())
+            .await
+            .expect("the end in time")
+        {
             Ok(None) => Code::Ok,
             Ok(Some(reply)) => panic!("one more reply: {reply:?}"),
             Err(status) => status.code(),
@@ -278,6 +295,7 @@ fn connect(port: u16, is_tls: bool) -> Channel {
         let connector = connector.clone();
         async move {
             let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+            stream.set_nodelay(true)?;
             let io: Box<dyn Io> = if is_tls {
                 let name = ServerName::try_from("picker").expect("a name");
                 let stream = connector.connect(name, stream).await?;
@@ -326,7 +344,9 @@ impl ServerCertVerifier for Unverified {
         Ok(HandshakeSignatureValid::assertion())
     }
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        ring::default_provider().signature_verification_algorithms.supported_schemes()
+        ring::default_provider()
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }
 
@@ -335,7 +355,9 @@ pub(crate) async fn health(channel: Channel, service: &str) -> Result<i32, Code>
         service: service.to_owned(),
     };
     let reply = HealthClient::new(channel).check(request).await;
-    reply.map(|reply| reply.into_inner().status).map_err(|status| status.code())
+    reply
+        .map(|reply| reply.into_inner().status)
+        .map_err(|status| status.code())
 }
 
 fn message(request: Request) -> ProcessingRequest {
@@ -345,7 +367,7 @@ fn message(request: Request) -> ProcessingRequest {
     }
 }
 
-fn map(headers: &[(&str, &str)]) -> Option<HeaderMap> {
+fn map(headers: &[(&str, &str)]) -> HeaderMap {
     let headers = headers
         .iter()
         .map(|(key, value)| HeaderValue {
@@ -354,14 +376,14 @@ fn map(headers: &[(&str, &str)]) -> Option<HeaderMap> {
             raw_value: Bytes::copy_from_slice(value.as_bytes()),
         })
         .collect();
-    Some(HeaderMap { headers })
+    HeaderMap { headers }
 }
 
 pub(crate) fn request_headers(more: &[(&str, &str)], end_of_stream: bool) -> ProcessingRequest {
     let mut headers = vec![(":method", "POST"), (":path", "/v1/chat/completions")];
     headers.extend(more);
     message(Request::RequestHeaders(HttpHeaders {
-        headers: map(&headers),
+        headers: Some(map(&headers)),
         end_of_stream,
     }))
 }
@@ -375,7 +397,10 @@ pub(crate) fn request_body(body: impl Into<Bytes>, end_of_stream: bool) -> Proce
 
 pub(crate) fn response_headers(status: u16, end_of_stream: bool) -> ProcessingRequest {
     message(Request::ResponseHeaders(HttpHeaders {
-        headers: map(&[(":status", &status.to_string()), ("content-type", "text/event-stream")]),
+        headers: Some(map(&[
+            (":status", &status.to_string()),
+            ("content-type", "text/event-stream"),
+        ])),
         end_of_stream,
     }))
 }
@@ -395,7 +420,11 @@ pub(crate) fn last(mut message: ProcessingRequest) -> ProcessingRequest {
     message
 }
 
-fn announcing(mut message: ProcessingRequest, request: BodySendMode, response: BodySendMode) -> ProcessingRequest {
+fn announcing(
+    mut message: ProcessingRequest,
+    request: BodySendMode,
+    response: BodySendMode,
+) -> ProcessingRequest {
     message.protocol_config = Some(ProtocolConfiguration {
         request_body_mode: request.into(),
         response_body_mode: response.into(),
@@ -406,7 +435,11 @@ fn announcing(mut message: ProcessingRequest, request: BodySendMode, response: B
 
 /// Announces FULL_DUPLEX_STREAMED both ways.
 pub(crate) fn duplex(message: ProcessingRequest) -> ProcessingRequest {
-    announcing(message, BodySendMode::FullDuplexStreamed, BodySendMode::FullDuplexStreamed)
+    announcing(
+        message,
+        BodySendMode::FullDuplexStreamed,
+        BodySendMode::FullDuplexStreamed,
+    )
 }
 
 /// Announces BUFFERED requests and no response bodies.
@@ -425,7 +458,10 @@ fn mutation(reply: &ProcessingResponse) -> Option<&HeaderMutation> {
 
 /// A header that the reply sets.
 pub(crate) fn header(reply: &ProcessingResponse, name: &str) -> Option<String> {
-    let headers = mutation(reply)?.set_headers.iter().filter_map(|option| option.header.as_ref());
+    let headers = mutation(reply)?
+        .set_headers
+        .iter()
+        .filter_map(|option| option.header.as_ref());
     let header = headers.into_iter().find(|header| header.key == name)?;
     String::from_utf8(header.raw_value.to_vec()).ok()
 }
@@ -443,7 +479,10 @@ pub(crate) fn piece(reply: &ProcessingResponse) -> (Bytes, bool) {
         Some(Response::RequestBody(body) | Response::ResponseBody(body)) => body,
         other => panic!("a body reply: {other:?}"),
     };
-    let mutation = body.response.as_ref().and_then(|common| common.body_mutation.as_ref());
+    let mutation = body
+        .response
+        .as_ref()
+        .and_then(|common| common.body_mutation.as_ref());
     match mutation.and_then(|mutation| mutation.mutation.as_ref()) {
         Some(Mutation::StreamedResponse(piece)) => (piece.body.clone(), piece.end_of_stream),
         other => panic!("a piece of the body: {other:?}"),

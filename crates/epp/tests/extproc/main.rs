@@ -5,7 +5,9 @@ mod gateway;
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 use bytes::Bytes;
-use gateway::{Gateway, Picks, duplex, light, request_body, request_headers, response_body, response_headers};
+use gateway::{
+    Gateway, Picks, duplex, light, request_body, request_headers, response_body, response_headers,
+};
 use lmetric_api::Tls;
 use lmetric_epp::{
     refusal::RefusalKind,
@@ -27,7 +29,7 @@ const CHAT: &[u8] = br#"{"model":"m","messages":[{"role":"user","content":"hello
 async fn ten_megabytes_come_back_byte_for_byte(#[case] tls: Tls) {
     let gateway = Gateway::start(&tls, Picks::default()).await;
     let mut exchange = gateway.exchange().await;
-    let text: String = (0..2_300_000).map(|n| format!("{} ", n % 10_000)).collect();
+    let text = "0123456789 abcdefg ".repeat(600_000);
     let sent = Bytes::from(format!(r#"{{"prompt": "{}"}}"#, &text[..10 << 20]));
     exchange.send(duplex(request_headers(&[], false))).await;
     for start in (0..sent.len()).step_by(1 << 16) {
@@ -36,7 +38,10 @@ async fn ten_megabytes_come_back_byte_for_byte(#[case] tls: Tls) {
     }
     exchange.send(request_body(Bytes::new(), true)).await;
     let headers = exchange.receive().await;
-    assert_eq!(gateway::header(&headers, DESTINATION).as_deref(), Some("10.0.0.1:8000"));
+    assert_eq!(
+        gateway::header(&headers, DESTINATION).as_deref(),
+        Some("10.0.0.1:8000")
+    );
     let mut back = Vec::with_capacity(sent.len());
     loop {
         let (piece, end) = gateway::piece(&exchange.receive().await);
@@ -52,10 +57,14 @@ async fn ten_megabytes_come_back_byte_for_byte(#[case] tls: Tls) {
     exchange.send(response_body(": keep-alive\n\n")).await;
     assert_eq!(gateway::piece(&exchange.receive().await).0, ": keep-alive\n\n");
     assert_eq!(gateway.picks.outputs.load(SeqCst), 0);
-    exchange.send(response_body("data: {\"choices\":[{\"delta\":{}}]}\n\n")).await;
+    exchange
+        .send(response_body("data: {\"choices\":[{\"delta\":{}}]}\n\n"))
+        .await;
     exchange.receive().await;
     assert_eq!(gateway.picks.outputs.load(SeqCst), 1);
-    exchange.send(gateway::last(response_body("data: [DONE]\n\n"))).await;
+    exchange
+        .send(gateway::last(response_body("data: [DONE]\n\n")))
+        .await;
     exchange.receive().await;
     assert_eq!(gateway.picks.released().await, [Outcome::Done]);
 }
@@ -71,14 +80,24 @@ async fn a_buffered_body_of_twenty_megabytes_is_answered_once(
     let picks = Picks::ranked(rank);
     let gateway = Gateway::start(&Tls::Off, picks).await;
     let mut exchange = gateway.exchange().await;
-    exchange.send(light(request_headers(&[(DESTINATION, "6.6.6.6:6"), (RANK, "9")], false))).await;
+    exchange
+        .send(light(request_headers(
+            &[(DESTINATION, "6.6.6.6:6"), (RANK, "9")],
+            false,
+        )))
+        .await;
     let first = exchange.receive().await;
     assert_eq!(gateway::removed(&first), [DESTINATION]);
     let text = "x".repeat(20 << 20);
-    exchange.send(request_body(format!(r#"{{"prompt":"{text}"}}"#), true)).await;
+    exchange
+        .send(request_body(format!(r#"{{"prompt":"{text}"}}"#), true))
+        .await;
     let reply = exchange.receive().await;
     assert!(matches!(reply.response, Some(Response::RequestBody(_))));
-    assert_eq!(gateway::header(&reply, DESTINATION).as_deref(), Some("10.0.0.1:8000"));
+    assert_eq!(
+        gateway::header(&reply, DESTINATION).as_deref(),
+        Some("10.0.0.1:8000")
+    );
     assert_eq!(gateway::header(&reply, RANK).as_deref(), expected);
     assert_eq!(gateway::removed(&reply).contains(&RANK), expected.is_none());
     exchange.send(response_headers(200, false)).await;
@@ -89,16 +108,22 @@ async fn a_buffered_body_of_twenty_megabytes_is_answered_once(
     assert_eq!(gateway.picks.released().await, [Outcome::Done]);
 }
 
+#[rstest]
+#[case::by_a_byte(gateway::BODY_LIMIT + 1)]
+#[case::by_more_than_a_message_may_hold(gateway::BODY_LIMIT + (17 << 20))]
 #[tokio::test]
-async fn a_body_over_the_limit_gets_413_in_one_message_too() {
+async fn a_body_over_the_limit_gets_413_in_one_message_too(#[case] length: usize) {
     let gateway = Gateway::start(&Tls::Off, Picks::default()).await;
     let mut exchange = gateway.exchange().await;
     exchange.send(light(request_headers(&[], false))).await;
     exchange.receive().await;
-    exchange.send(request_body(vec![b' '; gateway::BODY_LIMIT + 1], true)).await;
+    exchange.send(request_body(vec![b' '; length], true)).await;
     assert_eq!(gateway::status(&exchange.receive().await), 413);
     assert_eq!(exchange.end().await, Code::Ok);
-    assert_eq!(gateway.stats.refused[RefusalKind::TooLarge as usize].load(SeqCst), 1);
+    assert_eq!(
+        gateway.stats.refused[RefusalKind::TooLarge as usize].load(SeqCst),
+        1
+    );
 }
 
 #[tokio::test]
@@ -116,7 +141,10 @@ async fn bad_json_gets_400_in_openais_shape() {
     assert_eq!(body["error"]["type"], "BadRequestError");
     let message = body["error"]["message"].as_str().unwrap();
     assert!(message.contains("line 1 column 11"), "{message}");
-    assert_eq!(gateway::header(&reply, "content-type").as_deref(), Some("application/json"));
+    assert_eq!(
+        gateway::header(&reply, "content-type").as_deref(),
+        Some("application/json")
+    );
 }
 
 #[tokio::test]
@@ -127,8 +155,14 @@ async fn a_gateway_that_closes_its_side_first_is_still_answered() {
     exchange.send(request_headers(&[], false)).await;
     exchange.send(request_body(CHAT, true)).await;
     exchange.half_close();
-    assert_eq!(gateway::header(&exchange.receive().await, DESTINATION).as_deref(), Some("10.0.0.1:8000"));
-    assert_eq!(gateway::piece(&exchange.receive().await), (Bytes::from_static(CHAT), true));
+    assert_eq!(
+        gateway::header(&exchange.receive().await, DESTINATION).as_deref(),
+        Some("10.0.0.1:8000")
+    );
+    assert_eq!(
+        gateway::piece(&exchange.receive().await),
+        (Bytes::from_static(CHAT), true)
+    );
     assert_eq!(exchange.end().await, Code::Ok);
     assert_eq!(gateway.picks.released().await, [Outcome::Unknown]);
 }
@@ -139,13 +173,19 @@ async fn headers_that_wait_for_an_answer_get_one_without_an_announcement() {
     let mut exchange = gateway.exchange().await;
     exchange.send(request_headers(&[], false)).await;
     let reply = exchange.receive().await;
-    assert_eq!(gateway::header(&reply, DESTINATION).as_deref(), Some("10.0.0.1:8000"));
+    assert_eq!(
+        gateway::header(&reply, DESTINATION).as_deref(),
+        Some("10.0.0.1:8000")
+    );
     exchange.send(request_body(CHAT, true)).await;
-    assert!(matches!(exchange.receive().await.response, Some(Response::RequestBody(_))));
+    assert!(matches!(
+        exchange.receive().await.response,
+        Some(Response::RequestBody(_))
+    ));
 }
 
 #[rstest]
-#[case::while_placing(Duration::from_secs(60))]
+#[case::while_placing(Duration::from_mins(1))]
 #[case::after_the_pick(Duration::ZERO)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_streams_reset_at_once_leave_nothing_behind(#[case] delay: Duration) {
@@ -197,7 +237,11 @@ async fn health_answers_five_names_on_both_ports(#[case] tls: Tls) {
     ];
     for ready in [false, true, false] {
         gateway.health.set_ready(ready).await;
-        let status = if ready { ServingStatus::Serving } else { ServingStatus::NotServing } as i32;
+        let status = if ready {
+            ServingStatus::Serving
+        } else {
+            ServingStatus::NotServing
+        } as i32;
         for channel in [gateway.channel.clone(), gateway.health_channel.clone()] {
             for name in names {
                 assert_eq!(gateway::health(channel.clone(), name).await, Ok(status), "{name}");
@@ -229,7 +273,9 @@ async fn a_stop_lets_streams_end_and_then_ends_them_with_ok() {
     late.send(duplex(request_headers(&[], true))).await;
     late.receive().await;
     drop(late);
-    ending.send(gateway::last(response_body("data: [DONE]\n\n"))).await;
+    ending
+        .send(gateway::last(response_body("data: [DONE]\n\n")))
+        .await;
     ending.receive().await;
     ending.half_close();
     assert_eq!(ending.end().await, Code::Ok);
@@ -244,7 +290,7 @@ async fn a_stop_lets_streams_end_and_then_ends_them_with_ok() {
 async fn a_stop_with_nothing_open_ends_at_once() {
     let drain = Drain {
         linger: Duration::ZERO,
-        limit: Duration::from_secs(60),
+        limit: Duration::from_mins(1),
     };
     let mut gateway = Gateway::start_with(&Tls::Off, Picks::default(), drain).await;
     let mut exchange = gateway.exchange().await;

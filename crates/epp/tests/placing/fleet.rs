@@ -22,7 +22,10 @@ async fn a_listed_engine_becomes_ready_with_its_block_size_and_source() {
     let engine = Engine::start(Behaviour::default()).await;
     let mut stage = Stage::new();
     stage.reconciler.apply(&[endpoint(engine.address)]);
-    assert_eq!(stage.scheduler.endpoints(stage.clock.now())[0].ready, false, "nothing answered yet");
+    assert!(
+        !stage.scheduler.endpoints(stage.clock.now())[0].ready,
+        "nothing answered yet"
+    );
     stage.ready(1).await;
     assert_eq!(stage.recorder.news(), [News::Started(events(engine.address))]);
     let spaces = stage.scheduler.spaces();
@@ -78,7 +81,7 @@ async fn another_incarnation_restarts_the_source_and_closes_reservations() {
         incarnation: "2".to_owned(),
         ..endpoint(engine.address)
     };
-    stage.reconciler.apply(&[again.clone()]);
+    stage.reconciler.apply(std::slice::from_ref(&again));
     assert_eq!(stage.scheduler.open(), 0);
     let restarted = News::Restarted(events(engine.address));
     assert_eq!(stage.recorder.news().last(), Some(&restarted));
@@ -93,13 +96,16 @@ async fn terminating_asleep_and_dead_engines_get_nothing() {
     let engine = Engine::start(Behaviour::default()).await;
     let mut stage = Stage::new();
     let alive = endpoint(engine.address);
-    stage.reconciler.apply(&[alive.clone()]);
+    stage.reconciler.apply(std::slice::from_ref(&alive));
     stage.ready(1).await;
     stage.reconciler.apply(&[Endpoint {
         terminating: true,
         ..alive.clone()
     }]);
-    assert!(!stage.scheduler.endpoints(stage.clock.now())[0].ready, "terminating");
+    assert!(
+        !stage.scheduler.endpoints(stage.clock.now())[0].ready,
+        "terminating"
+    );
     stage.reconciler.apply(&[alive]);
     stage.ready(1).await;
     engine.change(|engine| engine.awake = false);
@@ -146,9 +152,11 @@ async fn event_endpoints_that_are_not_given_are_asked_of_the_engine() {
         events: None,
         ..endpoint(engine.address)
     };
-    stage
-        .reconciler
-        .apply(&[untold(Some(0), &engine), untold(Some(1), &engine), untold(None, &mute)]);
+    stage.reconciler.apply(&[
+        untold(Some(0), &engine),
+        untold(Some(1), &engine),
+        untold(None, &mute),
+    ]);
     wait_for("two sources", || stage.recorder.news().len() == 2).await;
     let rank = stage.recorder.spec("tcp://127.0.0.1:5601");
     assert_eq!((rank.rank, rank.replay), (Some(1), None));
@@ -175,7 +183,10 @@ async fn an_unknown_model_is_one_that_every_engine_lately_said_it_lacks() {
         .reconciler
         .apply(&[endpoint(engines[0].address), endpoint(engines[1].address)]);
     stage.ready(2).await;
-    assert_eq!(stage.fleet.resolve("nope").await, Resolved::Unknown(vec!["m".to_owned()]));
+    assert_eq!(
+        stage.fleet.resolve("nope").await,
+        Resolved::Unknown(vec!["m".to_owned()])
+    );
 
     // a forced read finds what was loaded since
     tokio::time::sleep(std::time::Duration::from_millis(600)).await;
@@ -188,7 +199,10 @@ async fn an_unknown_model_is_one_that_every_engine_lately_said_it_lacks() {
     for _ in 0..50 {
         stage.fleet.resolve("nope").await;
     }
-    assert!(engines[0].lists() <= lists + 1, "nonsense does not become a storm of reads");
+    assert!(
+        engines[0].lists() <= lists + 1,
+        "nonsense does not become a storm of reads"
+    );
 
     // an engine that does not tell may serve it
     let third = Engine::start(Behaviour {
@@ -202,7 +216,11 @@ async fn an_unknown_model_is_one_that_every_engine_lately_said_it_lacks() {
         endpoint(third.address),
     ]);
     wait_for("the third to be ready", || {
-        stage.scheduler.endpoints(stage.clock.now()).iter().all(|view| view.ready)
+        stage
+            .scheduler
+            .endpoints(stage.clock.now())
+            .iter()
+            .all(|view| view.ready)
     })
     .await;
     tokio::time::sleep(std::time::Duration::from_millis(600)).await;
@@ -213,7 +231,7 @@ async fn an_unknown_model_is_one_that_every_engine_lately_said_it_lacks() {
 async fn sources_that_are_not_current_do_not_move_the_ledger() {
     let engine = Engine::start(Behaviour::default()).await;
     let mut stage = Stage::new();
-    stage.recorder.begin_as(SourceState::Stale);
+    stage.recorder.be(SourceState::Stale);
     stage.reconciler.apply(&[endpoint(engine.address)]);
     stage.ready(1).await;
     let request = crate::stage::completion("r", 0..1_600);

@@ -23,14 +23,20 @@ const SETTINGS: Tokens = Tokens {
 fn with_tokenizer(settings: Tokens) -> Stage {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tokenize/testdata/tiny-qwen2");
     let group = GroupTokens {
-        tokenizer: Some(Arc::new(ModelTokenizer::load(&folder).expect("the test tokenizer"))),
+        tokenizer: Some(Arc::new(
+            ModelTokenizer::load(&folder).expect("the test tokenizer"),
+        )),
         image_tokens: 100,
         trust: Trust::default(),
     };
     Stage::with(HashMap::from([("m".into(), group)]), settings)
 }
 
-async fn count(stage: &Stage, request: lmetric_epp::request::ParsedRequest, engine: Option<&Engine>) -> Counted {
+async fn count(
+    stage: &Stage,
+    request: lmetric_epp::request::ParsedRequest,
+    engine: Option<&Engine>,
+) -> Counted {
     let engines = engine.map(|engine| engine.address).into_iter().collect();
     stage.ladder.count(&Arc::new(request), "m", || engines).await
 }
@@ -77,7 +83,11 @@ async fn without_a_tokenizer_the_engine_is_asked_and_tokenize_stands_in_for_rend
     }
     let paths: Vec<String> = engine.asked().into_iter().map(|(path, _)| path).collect();
     let (render, tokenize) = ("/v1/completions/render", "/tokenize");
-    assert_eq!(paths, [render, render, tokenize, tokenize], "an absent path is not asked for again");
+    assert_eq!(
+        paths,
+        [render, render, tokenize, tokenize],
+        "an absent path is not asked for again"
+    );
     assert_eq!(engine.asked()[3].1["prompt"], "a b c");
 }
 
@@ -96,7 +106,7 @@ async fn a_slow_engine_costs_no_more_than_the_budget() {
     assert_eq!(counted.rung, Rung::Estimate);
     assert_eq!(counted.prompts[0].tokens, 3, "four bytes are a token");
     assert!(took >= Duration::from_millis(290), "{took:?}");
-    assert!(took < Duration::from_millis(1_000), "{took:?}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 #[tokio::test]
@@ -116,7 +126,9 @@ async fn a_full_queue_is_an_estimate_at_once() {
     let mut slow = Vec::new();
     for _ in 0..2 {
         let (ladder, long) = (stage.ladder.clone(), long.clone());
-        slow.push(tokio::spawn(async move { ladder.count(&long, "m", Vec::new).await }));
+        slow.push(tokio::spawn(
+            async move { ladder.count(&long, "m", Vec::new).await },
+        ));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let started = Instant::now();
@@ -125,11 +137,18 @@ async fn a_full_queue_is_an_estimate_at_once() {
     assert_eq!(counted.rung, Rung::Estimate);
     assert!(took < Duration::from_millis(100), "{took:?}");
     for slow in slow {
-        assert_eq!(slow.await.expect("joins").rung, Rung::Estimate, "the budget holds for them too");
+        assert_eq!(
+            slow.await.expect("joins").rung,
+            Rung::Estimate,
+            "the budget holds for them too"
+        );
     }
     let page = lmetric_telemetry::encode(&stage.registry).expect("encodes");
     assert!(page.contains("lmetric_token_queue_full_total 1"), "{page}");
-    assert!(page.contains("lmetric_token_requests_total{rung=\"estimate\"} 3"), "{page}");
+    assert!(
+        page.contains("lmetric_token_requests_total{rung=\"estimate\"} 3"),
+        "{page}"
+    );
 }
 
 #[tokio::test]

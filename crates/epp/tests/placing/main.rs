@@ -6,4 +6,5 @@ mod fleet;
 mod ladder;
 mod pages;
 mod picker;
+mod readiness;
 mod stage;

@@ -44,7 +44,9 @@ async fn endpoints_decisions_and_metrics_tell_what_is() {
         ladder: stage.ladder.clone(),
         clock: stage.clock,
     };
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a free port");
     let admin = Admin::new(
         listener,
         registry,

@@ -59,7 +59,9 @@ async fn a_prompt_goes_where_its_blocks_are_and_its_events_lower_q() {
     let (stage, engines) = two().await;
     let ids: Vec<u32> = (0..1_000).collect();
     let holder = events(engines[1].address);
-    stage.recorder.apply(&holder, &stored(&stage, None, None, &ids[..800]));
+    stage
+        .recorder
+        .apply(&holder, &stored(&stage, None, None, &ids[..800]));
     let mut placement = place(&stage, completion("r", ids.clone())).await;
     assert_eq!(placement.pick().address, engines[1].address);
     assert_eq!(placement.pick().hit_tokens, 800);
@@ -91,7 +93,11 @@ async fn copies_of_a_cold_prompt_see_each_other() {
         assert_eq!(here.count(), 2);
     }
     drop(placements);
-    assert_eq!(stage.scheduler.open(), 0, "a dropped placement gives its reservation back");
+    assert_eq!(
+        stage.scheduler.open(),
+        0,
+        "a dropped placement gives its reservation back"
+    );
 }
 
 #[tokio::test]
@@ -99,8 +105,12 @@ async fn salt_and_adapter_keep_blocks_apart() {
     let (stage, engines) = two().await;
     let ids: Vec<u32> = (0..320).collect();
     let second = events(engines[1].address);
-    stage.recorder.apply(&second, &stored(&stage, Some("sql"), None, &ids));
-    stage.recorder.apply(&second, &stored(&stage, None, Some("s"), &ids[..160]));
+    stage
+        .recorder
+        .apply(&second, &stored(&stage, Some("sql"), None, &ids));
+    stage
+        .recorder
+        .apply(&second, &stored(&stage, None, Some("s"), &ids[..160]));
     let hit = async |request: ParsedRequest| place(&stage, request).await.pick().hit_tokens;
     assert_eq!(hit(completion("plain", ids.clone())).await, 0);
     let salted = ParsedRequest {
@@ -180,9 +190,10 @@ async fn requests_without_model_or_prompt_are_placed_by_load() {
 #[tokio::test]
 async fn a_report_is_announced_to_the_source_of_the_chosen_engine() {
     let (stage, engines) = two().await;
-    stage
-        .recorder
-        .apply(&events(engines[0].address), &stored(&stage, None, None, &(0..160).collect::<Vec<_>>()));
+    stage.recorder.apply(
+        &events(engines[0].address),
+        &stored(&stage, None, None, &(0..160).collect::<Vec<_>>()),
+    );
     let request = ParsedRequest {
         report_mode: true,
         ..completion("r", 0..160)
@@ -196,7 +207,7 @@ async fn a_report_is_announced_to_the_source_of_the_chosen_engine() {
 async fn cached_tokens_of_a_partial_source_teach_it() {
     let engine = Engine::start(Behaviour::default()).await;
     let mut stage = Stage::new();
-    stage.recorder.begin_as(SourceState::Partial);
+    stage.recorder.be(SourceState::Partial);
     stage.reconciler.apply(&[endpoint(engine.address)]);
     stage.ready(1).await;
     let mut placement = place(&stage, completion("r", 0..320)).await;

@@ -15,7 +15,10 @@ use lmetric_epp::{
     scrape::{EngineClient, ModelsReader},
     tokens::{EngineTokens, GroupTokens, Ladder, Pool},
 };
-use lmetric_kvevents::{EventSink, Op, SourceState, transport::{SourceSpec, SourceStats}};
+use lmetric_kvevents::{
+    EventSink, Op, SourceState,
+    transport::{SourceSpec, SourceStats},
+};
 use lmetric_prefix::{BlockKey, BlockSize, KeySeed, SharedIndex};
 use lmetric_scheduler::{Scheduler, SchedulerConfig};
 use lmetric_telemetry::Tasks;
@@ -36,28 +39,47 @@ pub(crate) enum News {
 #[derive(Default)]
 pub(crate) struct Recorder {
     news: Mutex<Vec<News>>,
-    sinks: Mutex<HashMap<String, (SourceSpec, Arc<dyn EventSink>)>>,
+    sinks: Mutex<HashMap<String, (SourceSpec, Sink)>>,
     state: Mutex<Option<SourceState>>,
 }
+
+type Sink = Arc<dyn EventSink>;
 
 impl Recorder {
     pub(crate) fn news(&self) -> Vec<News> {
         self.news.lock().clone()
     }
 
-    /// The state that sources started from now on are in.
-    pub(crate) fn begin_as(&self, state: SourceState) {
+    /// The state that all sources are in, and those that will be started.
+    pub(crate) fn be(&self, state: SourceState) {
         *self.state.lock() = Some(state);
+        for (spec, sink) in self.sinks.lock().values() {
+            sink.state_changed(spec.id, state);
+        }
+    }
+
+    fn state(&self) -> SourceState {
+        self.state.lock().unwrap_or(SourceState::Live)
     }
 
     /// Applies operations as the source of an event endpoint.
     pub(crate) fn apply(&self, endpoint: &str, ops: &[Op]) {
-        let (spec, sink) = self.sinks.lock().get(endpoint).cloned().expect("a source was started");
+        let (spec, sink) = self
+            .sinks
+            .lock()
+            .get(endpoint)
+            .cloned()
+            .expect("a source was started");
         sink.apply(spec.id, ops);
     }
 
     pub(crate) fn spec(&self, endpoint: &str) -> SourceSpec {
-        self.sinks.lock().get(endpoint).expect("a source was started").0.clone()
+        self.sinks
+            .lock()
+            .get(endpoint)
+            .expect("a source was started")
+            .0
+            .clone()
     }
 }
 
@@ -66,7 +88,6 @@ struct Recorded {
     spec: SourceSpec,
     sink: Arc<dyn EventSink>,
     recorder: Arc<Recorder>,
-    state: SourceState,
 }
 
 impl Source for Recorded {
@@ -83,13 +104,19 @@ impl Source for Recorded {
     }
     fn set_blocks(&self, _gpu_blocks: u32) {}
     fn infer(&self, keys: Vec<BlockKey>) {
-        self.recorder.news.lock().push(News::Inferred(self.name.clone(), keys.len()));
+        self.recorder
+            .news
+            .lock()
+            .push(News::Inferred(self.name.clone(), keys.len()));
     }
     fn expect_report(&self, keys: Vec<BlockKey>) {
-        self.recorder.news.lock().push(News::Reported(self.name.clone(), keys.len()));
+        self.recorder
+            .news
+            .lock()
+            .push(News::Reported(self.name.clone(), keys.len()));
     }
     fn state(&self) -> SourceState {
-        self.state
+        self.recorder.state()
     }
     fn stats(&self) -> SourceStats {
         SourceStats::default()
@@ -109,14 +136,12 @@ impl StartSource for Starter {
             .sinks
             .lock()
             .insert(name.clone(), (spec.clone(), sink.clone()));
-        let state = self.0.state.lock().unwrap_or(SourceState::Live);
-        sink.state_changed(spec.id, state);
+        sink.state_changed(spec.id, self.0.state());
         Box::new(Recorded {
             name,
             spec,
             sink,
             recorder: self.0.clone(),
-            state,
         })
     }
 }
@@ -219,7 +244,12 @@ impl Stage {
     pub(crate) async fn ready(&self, count: usize) {
         wait_for("endpoints to be ready", || {
             let now = self.clock.now();
-            let ready = self.scheduler.endpoints(now).iter().filter(|view| view.ready).count();
+            let ready = self
+                .scheduler
+                .endpoints(now)
+                .iter()
+                .filter(|view| view.ready)
+                .count();
             let known = self
                 .fleet
                 .members()

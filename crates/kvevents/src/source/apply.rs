@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Adoption, Op,
-    wire::{Decoder, Event, Removed, Stored},
+    wire::{Decoder, Event, Hash, Removed, Stored},
 };
 
 /// KV cache groups that are told apart; more than any model has.
@@ -155,16 +155,13 @@ impl Cache {
             }
         });
         self.decoder = decoder;
-        match read {
-            Ok(summary) => {
-                self.stats.skipped += u64::from(summary.skipped);
-                self.stats.unknown_fields += u64::from(summary.unknown_fields);
-                self.stats.batches += 1;
-            }
-            Err(_) => {
-                self.malformed();
-                applied.broken = true;
-            }
+        if let Ok(summary) = read {
+            self.stats.skipped += u64::from(summary.skipped);
+            self.stats.unknown_fields += u64::from(summary.unknown_fields);
+            self.stats.batches += 1;
+        } else {
+            self.malformed();
+            applied.broken = true;
         }
         self.blocks.tell_gapless(ops);
         applied
@@ -228,25 +225,24 @@ impl Cache {
         let mut contents = std::mem::take(&mut self.contents);
         let salt = space::contents(stored, size, lora, &mut contents);
         let run = Run {
-            hashes: stored.hashes.iter().map(|hash| hash.get()).collect(),
+            hashes: stored.hashes.iter().map(Hash::get).collect(),
             group,
-            parent: stored.parent.map(|hash| hash.get()),
+            parent: stored.parent.map(Hash::get),
             contents: &contents,
         };
-        let before = match run.parent {
-            Some(parent) => self.blocks.find(run.engine_hash(parent)).map(Before::Node),
-            None => {
-                let root = self.seed.root(&KeySpace {
-                    group: &self.group,
-                    lora: lora.name(),
-                    salt,
-                    block_size: size,
-                });
-                let unseen_salt = stored.extra_keys.is_none();
-                Some(Before::Root(
-                    self.salted_root(&run, unseen_salt, adopt).unwrap_or(root),
-                ))
-            }
+        let before = if let Some(parent) = run.parent {
+            self.blocks.find(run.engine_hash(parent)).map(Before::Node)
+        } else {
+            let root = self.seed.root(&KeySpace {
+                group: &self.group,
+                lora: lora.name(),
+                salt,
+                block_size: size,
+            });
+            let unseen_salt = stored.extra_keys.is_none();
+            Some(Before::Root(
+                self.salted_root(&run, unseen_salt, adopt).unwrap_or(root),
+            ))
         };
         self.store_run(&run, before, adopt, ops);
         self.contents = contents;

@@ -2,7 +2,7 @@
 
 use lmetric_prefix::{BlockSize, ContentHash};
 
-use crate::wire::{BlockExtras, ExtraKey, Stored};
+use crate::wire::{BlockExtras, ExtraKey, ExtraKeys, Stored};
 
 /// Where blocks are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,7 +89,7 @@ pub(super) fn contents<'p>(
     for (at, (extras, content)) in stored
         .extra_keys
         .iter()
-        .flat_map(|keys| keys.iter())
+        .flat_map(ExtraKeys::iter)
         .zip(contents)
         .enumerate()
     {

@@ -4,6 +4,7 @@
 mod replays;
 mod socket;
 mod task;
+mod zmtp;
 
 use std::sync::Arc;
 
@@ -129,6 +130,10 @@ impl SourceHandle {
 }
 
 /// Starts the task of one source, within a tokio runtime. At most as many replays run at once as `replays` allows.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "a source owns its token, as callers expect of a spawn"
+)]
 pub fn spawn(
     spec: SourceSpec,
     sink: Arc<dyn EventSink>,

@@ -10,7 +10,10 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::socket::{Message, Replay, SocketError};
+use super::{
+    socket::{Message, Replay, SocketError},
+    zmtp::Fault,
+};
 use crate::ReplayId;
 
 /// How long the transport waits for what.
@@ -32,7 +35,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             patience: Duration::from_secs(5),
-            replay: Duration::from_secs(60),
+            replay: Duration::from_mins(1),
             settle: Duration::from_millis(50),
             idle: Duration::from_secs(30),
             reconnect: Duration::from_millis(100),
@@ -76,6 +79,7 @@ pub(super) enum Replayed {
 /// A replay that runs. Ends when dropped.
 pub(super) struct Running {
     pub(super) id: ReplayId,
+    endpoint: Arc<str>,
     messages: mpsc::Receiver<Replayed>,
     task: JoinHandle<()>,
 }
@@ -92,30 +96,36 @@ impl Running {
         // two messages of up to 16 MiB wait at most; the rest waits at the publisher
         let (sender, messages) = mpsc::channel(2);
         let (permits, timing) = (Arc::clone(&replays.permits), replays.timing);
-        let endpoint = endpoint.to_owned();
+        let endpoint: Arc<str> = Arc::from(endpoint);
+        let peer = Arc::clone(&endpoint);
         let task = tokio::spawn(async move {
             sleep(delay).await;
             let Ok(_permit) = permits.acquire_owned().await else {
                 return;
             };
-            let whole = timeout(timing.replay, run(&endpoint, from, timing.patience, &sender)).await;
+            let whole = timeout(timing.replay, run(&peer, from, timing.patience, &sender)).await;
             let failed = match whole {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => error,
-                Err(_) => SocketError::Silent(timing.replay),
+                Err(_) => SocketError::new(&peer, Fault::Silent(timing.replay)),
             };
             // a receiver that is gone wants no replay any more
             let _ = sender.send(Replayed::Failed(failed)).await;
         });
-        Self { id, messages, task }
+        Self {
+            id,
+            endpoint,
+            messages,
+            task,
+        }
     }
 
     /// The next message. Cancel-safe.
     pub(super) async fn next(&mut self) -> Replayed {
-        self.messages
-            .recv()
-            .await
-            .unwrap_or(Replayed::Failed(SocketError::Closed))
+        match self.messages.recv().await {
+            Some(replayed) => replayed,
+            None => Replayed::Failed(SocketError::new(&self.endpoint, Fault::Closed)),
+        }
     }
 }
 
@@ -143,7 +153,7 @@ pub(super) struct Pace {
 }
 
 /// A source that needed no replay for so long starts afresh.
-const CALM: Duration = Duration::from_secs(60);
+const CALM: Duration = Duration::from_mins(1);
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(30);
 

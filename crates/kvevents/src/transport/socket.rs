@@ -1,26 +1,28 @@
 //! The two sockets of a source: SUB for live messages, DEALER for a replay.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::{StreamExt, channel::mpsc};
 use tokio::time::timeout;
-use zeromq::{DealerSocket, Socket, SocketEvent, SocketRecv, SocketSend, SubSocket, ZmqError, ZmqMessage};
 
-use crate::wire::{Framed, MAX_BATCH_BYTES};
+use super::zmtp::{self, Connection, Fault, Role};
+use crate::wire::Framed;
 
-/// Why a socket is of no use any more.
+/// Why the socket of a publisher is of no use any more.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum SocketError {
-    /// ZeroMQ says so.
-    #[error(transparent)]
-    Zmq(#[from] ZmqError),
-    /// Nobody answered in time.
-    #[error("no answer within {0:?}: check the address and that the engine publishes KV events there")]
-    Silent(Duration),
-    /// The other side closed the connection.
-    #[error("the publisher closed the connection")]
-    Closed,
+#[error("{peer}: {fault}")]
+pub(super) struct SocketError {
+    peer: Arc<str>,
+    fault: Fault,
+}
+
+impl SocketError {
+    pub(super) fn new(peer: &str, fault: Fault) -> Self {
+        Self {
+            peer: Arc::from(peer),
+            fault,
+        }
+    }
 }
 
 /// One message: what both framings have in common are its last two frames.
@@ -35,23 +37,28 @@ pub(super) enum Message {
 }
 
 impl Message {
-    fn of(message: ZmqMessage) -> Self {
-        let frames = message.into_vec();
-        match (Framed::of(&frames), frames.last()) {
-            (Some(Framed::Batch { seq, .. }), Some(payload)) => {
-                // one byte more than can be decoded is enough to say that it is too long
-                Self::Batch(seq, payload.slice(..payload.len().min(MAX_BATCH_BYTES + 1)))
-            }
+    fn of(frames: &[Bytes]) -> Self {
+        match (Framed::of(frames), frames.last()) {
+            (Some(Framed::Batch { seq, .. }), Some(payload)) => Self::Batch(seq, payload.clone()),
             (Some(Framed::End), _) => Self::End,
             _ => Self::Malformed,
         }
     }
 }
 
+/// Whether anything listens at an endpoint.
+pub(super) async fn knock(endpoint: &str, patience: Duration) -> Result<(), SocketError> {
+    let knocked = timeout(patience, zmtp::dial(endpoint)).await;
+    match knocked.unwrap_or(Err(Fault::Silent(patience))) {
+        Ok(_) => Ok(()),
+        Err(fault) => Err(SocketError::new(endpoint, fault)),
+    }
+}
+
 /// Live messages.
 pub(super) struct Subscription {
-    socket: SubSocket,
-    events: mpsc::Receiver<SocketEvent>,
+    peer: Arc<str>,
+    connection: Connection,
 }
 
 impl Subscription {
@@ -61,74 +68,50 @@ impl Subscription {
         topic: &str,
         patience: Duration,
     ) -> Result<Self, SocketError> {
-        let mut socket = SubSocket::new();
-        let events = socket.monitor();
-        let connected = timeout(patience, async {
-            socket.connect(endpoint).await?;
-            socket.subscribe(topic).await
-        });
-        connected.await.map_err(|_| SocketError::Silent(patience))??;
-        Ok(Self { socket, events })
+        // ZMTP 3.0 subscribes by a message: one octet, then the topic
+        let subscribe = [b"\x01", topic.as_bytes()].concat();
+        let opened = Connection::open(endpoint, Role::Sub, &[&subscribe], patience).await;
+        Ok(Self {
+            connection: opened.map_err(|fault| SocketError::new(endpoint, fault))?,
+            peer: Arc::from(endpoint),
+        })
     }
 
-    /// The next message. A lost connection is an error, although the socket would make a new one on its own:
-    /// only with a socket of our own choosing is it known to which connection a message belongs.
-    /// Cancel-safe.
+    /// The next message. A lost connection is an error and not made anew: only so is it known to which connection
+    /// a message belongs. Cancel-safe.
     pub(super) async fn receive(&mut self) -> Result<Message, SocketError> {
-        loop {
-            tokio::select! {
-                biased;
-                event = self.events.next() => match event {
-                    Some(SocketEvent::Disconnected(_)) | None => return Err(SocketError::Closed),
-                    Some(_) => {}
-                },
-                message = self.socket.recv() => return Ok(Message::of(message?)),
-            }
+        match self.connection.receive().await {
+            Ok(frames) => Ok(Message::of(&frames)),
+            Err(fault) => Err(SocketError::new(&self.peer, fault)),
         }
     }
 }
 
 /// One replay.
 pub(super) struct Replay {
-    socket: DealerSocket,
-    events: mpsc::Receiver<SocketEvent>,
+    peer: Arc<str>,
+    connection: Connection,
     patience: Duration,
 }
 
 impl Replay {
     /// Asks for everything from `from` on.
     pub(super) async fn ask(endpoint: &str, from: u64, patience: Duration) -> Result<Self, SocketError> {
-        let mut socket = DealerSocket::new();
-        let events = socket.monitor();
-        let mut request = ZmqMessage::from(Bytes::new());
-        request.push_back(Bytes::copy_from_slice(&from.to_be_bytes()));
-        let asked = timeout(patience, async {
-            socket.connect(endpoint).await?;
-            socket.send(request).await
-        });
-        asked.await.map_err(|_| SocketError::Silent(patience))??;
+        let request: [&[u8]; 2] = [b"", &from.to_be_bytes()];
+        let opened = Connection::open(endpoint, Role::Dealer, &request, patience).await;
         Ok(Self {
-            socket,
-            events,
+            connection: opened.map_err(|fault| SocketError::new(endpoint, fault))?,
+            peer: Arc::from(endpoint),
             patience,
         })
     }
 
     /// The next message of the answer.
     pub(super) async fn receive(&mut self) -> Result<Message, SocketError> {
-        let next = async {
-            loop {
-                tokio::select! {
-                    event = self.events.next() => match event {
-                        Some(SocketEvent::Disconnected(_)) | None => return Err(SocketError::Closed),
-                        Some(_) => {}
-                    },
-                    message = self.socket.recv() => return Ok(Message::of(message?)),
-                }
-            }
-        };
-        timeout(self.patience, next)
-            .await
-            .map_err(|_| SocketError::Silent(self.patience))?
+        let received = timeout(self.patience, self.connection.receive()).await;
+        match received.unwrap_or(Err(Fault::Silent(self.patience))) {
+            Ok(frames) => Ok(Message::of(&frames)),
+            Err(fault) => Err(SocketError::new(&self.peer, fault)),
+        }
     }
 }

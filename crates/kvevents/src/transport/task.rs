@@ -5,9 +5,8 @@ use std::sync::Arc;
 use lmetric_prefix::{BlockKey, BlockSize};
 use rand::Rng;
 use tokio::{
-    net::TcpStream,
     sync::{mpsc, watch},
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -15,7 +14,8 @@ use tracing::{debug, info, warn};
 use super::{
     SourceSpec, Timing,
     replays::{Pace, Replayed, Replays, Running},
-    socket::{Message, SocketError, Subscription},
+    socket::{Message, SocketError, Subscription, knock},
+    zmtp::Fault,
 };
 use crate::{
     Command, EventSink, Generation, Outcome, Source, SourceConfig, SourceState, SourceStats, source::Adopt,
@@ -124,7 +124,7 @@ impl Task {
     /// Says once that a publisher is out of reach, not at each attempt.
     fn lost(&mut self, error: &SocketError) {
         if self.failures == 0 {
-            warn!(source = %self.spec.name, endpoint = %self.spec.endpoint, %error, "no KV events");
+            warn!(source = %self.spec.name, %error, "no KV events");
         } else {
             debug!(source = %self.spec.name, attempt = self.failures, %error, "still no KV events");
         }
@@ -200,7 +200,8 @@ impl Task {
                     if ended && probe.deaf(failed, self.source.stats().last_seq) {
                         // the replay knows of messages that the subscription never brought, or nobody answers
                         self.carry_out(out);
-                        return self.give_up(generation, SocketError::Closed);
+                        let error = SocketError::new(&self.spec.endpoint, Fault::Closed);
+                        return self.give_up(generation, error);
                     }
                     idle = self.idle_from_now();
                 }
@@ -221,7 +222,7 @@ impl Task {
                 () = sleep_until(idle) => {
                     idle = self.idle_from_now();
                     if self.spec.replay.is_none() {
-                        if let Err(error) = self.knock().await {
+                        if let Err(error) = knock(&self.spec.endpoint, self.timing.patience).await {
                             return self.give_up(generation, error);
                         }
                     } else if running.is_none() {
@@ -284,29 +285,17 @@ impl Task {
         }
     }
 
-    /// Whether anything listens where the publisher should be.
-    async fn knock(&self) -> Result<(), SocketError> {
-        let Some(address) = self.spec.endpoint.strip_prefix("tcp://") else {
-            return Ok(());
-        };
-        match timeout(self.timing.patience, TcpStream::connect(address)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(SocketError::Zmq(error.into())),
-            Err(_) => Err(SocketError::Silent(self.timing.patience)),
-        }
-    }
-
     fn idle_from_now(&self) -> Instant {
         Instant::now() + self.timing.idle.mul_f64(rand::rng().random_range(0.8..1.2))
     }
 
     /// Hands the operations to the sink and shows what changed; returns the command.
-    fn carry_out(&mut self, out: Outcome) -> Option<Command> {
-        if !out.ops.is_empty() {
-            self.sink.apply(self.spec.id, &out.ops);
+    fn carry_out(&self, Outcome { ops, command }: Outcome) -> Option<Command> {
+        if !ops.is_empty() {
+            self.sink.apply(self.spec.id, &ops);
         }
         self.show();
-        out.command
+        command
     }
 
     fn show(&self) {

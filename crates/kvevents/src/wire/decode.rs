@@ -242,17 +242,14 @@ fn event<'p>(
             Some(Kind::Cleared) | None => &[],
         };
         for at in 0..elements - 1 {
-            match names.get(at) {
-                Some(name) => {
-                    fields.read(name, cursor, tokens)?;
-                }
-                None => {
-                    if kind.is_some() {
-                        *unknown = unknown.saturating_add(1);
-                    }
-                    cursor.skip()?;
-                }
+            if let Some(name) = names.get(at) {
+                fields.read(name, cursor, tokens)?;
+                continue;
             }
+            if kind.is_some() {
+                *unknown = unknown.saturating_add(1);
+            }
+            cursor.skip()?;
         }
         match kind {
             Some(kind) => kind,

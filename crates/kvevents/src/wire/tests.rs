@@ -258,7 +258,7 @@ fn read_all(payload: &[u8]) {
         for event in &decoded.events {
             if let Event::Stored(stored) = event {
                 assert_eq!(stored.hashes.iter().count(), stored.hashes.len());
-                for block in stored.extra_keys.iter().flat_map(|keys| keys.iter()) {
+                for block in stored.extra_keys.iter().flat_map(super::ExtraKeys::iter) {
                     assert_eq!(block.is_empty(), block.iter().next().is_none());
                 }
             }

@@ -1,5 +1,7 @@
 //! Every captured message decodes to exactly what an independent decoder made of it.
 
+use std::fmt::Write;
+
 use lmetric_kvevents::wire::{BlockExtras, Event, ExtraKey, ExtraKeys, Hash, Hashes, decode_batch};
 use serde_json::{Map, Value, json};
 
@@ -10,7 +12,10 @@ fn hash(hash: Hash<'_>) -> Value {
         Hash::Int(number) => json!(number),
         Hash::Negative(number) => json!(number),
         Hash::Bytes(bytes) => {
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let mut hex = String::new();
+            for byte in bytes {
+                write!(hex, "{byte:02x}").unwrap();
+            }
             json!({ "bytes": hex })
         }
     }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 #[derive(Default)]
-struct Sink {
+pub(crate) struct Sink {
     held: Mutex<HashSet<(u16, u64)>>,
     clears: Mutex<usize>,
     states: Mutex<Vec<SourceState>>,
@@ -52,21 +52,21 @@ impl EventSink for Sink {
 }
 
 impl Sink {
-    fn holds(&self, source: u16, keys: &[BlockKey]) -> bool {
+    pub(crate) fn holds(&self, source: u16, keys: &[BlockKey]) -> bool {
         let held = self.held.lock();
         let mine = held.iter().filter(|(holder, _)| *holder == source).count();
         mine == keys.len() && keys.iter().all(|key| held.contains(&(source, key.get())))
     }
 }
 
-struct Picker {
-    sink: Arc<Sink>,
+pub(crate) struct Picker {
+    pub(crate) sink: Arc<Sink>,
     replays: Replays,
     cancel: CancellationToken,
 }
 
 impl Picker {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_idle(Duration::from_secs(30))
     }
 
@@ -85,7 +85,7 @@ impl Picker {
         }
     }
 
-    fn source(&self, id: u16, events: u16, replay: Option<u16>) -> SourceHandle {
+    pub(crate) fn source(&self, id: u16, events: u16, replay: Option<u16>) -> SourceHandle {
         let spec = SourceSpec {
             id: SourceId(id),
             name: Arc::from("test"),
@@ -101,7 +101,7 @@ impl Picker {
     }
 }
 
-async fn until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
     while !condition() {
         assert!(
@@ -113,7 +113,7 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
 }
 
 /// Publishes one block per message.
-async fn publish(publisher: &mut Publisher, chain: &Chain, blocks: std::ops::Range<usize>) {
+pub(crate) async fn publish(publisher: &mut Publisher, chain: &Chain, blocks: std::ops::Range<usize>) {
     for block in blocks {
         publisher.publish(&chain.stored(block..block + 1)).await;
     }

@@ -103,7 +103,7 @@ impl<'a, 't> Nodes<'a, 't> {
             match argument {
                 CallArg::Pos(value) if content(value) => given.extend(parameters.get(at)),
                 CallArg::Kwarg(name, value) if content(value) && parameters.contains(name) => {
-                    given.push(*name)
+                    given.push(*name);
                 }
                 _ => {}
             }

@@ -14,6 +14,10 @@ const DEEPEST: usize = 200;
 const BYTES_PER_FUEL: usize = 4;
 
 /// The filter: `value | tojson(ensure_ascii, indent, separators, sort_keys)`.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the engine hands arguments over by value"
+)]
 pub(super) fn tojson(
     state: &State<'_, '_>,
     value: &Value,

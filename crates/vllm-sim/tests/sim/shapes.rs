@@ -129,7 +129,7 @@ async fn every_captured_request_is_answered_in_the_same_shape() {
                 .head
                 .lines()
                 .find(|line| line.to_ascii_lowercase().starts_with(name));
-            line.map(|line| line.to_ascii_lowercase())
+            line.map(str::to_ascii_lowercase)
         };
         for field in ["content-type", "allow", "server", "transfer-encoding"] {
             assert_eq!(header(&ours, field), header(&theirs, field), "{name}: {field}");

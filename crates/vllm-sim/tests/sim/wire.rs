@@ -179,7 +179,7 @@ fn every_kind_of_batch_is_written_as_vllm_writes_it() {
             bytes_hashes: line.bytes_hashes,
             block_size: BLOCK,
         };
-        let payload = encoder.batch(1.796e9, &outcome.events, 0, |_| extra);
+        let payload = encoder.batch(1.796e9, &outcome.events, 0, |_| extra).unwrap();
         assert_eq!(comparable(&payload), comparable(&line.payload), "{}", line.step);
         let (ours, theirs) = (
             decode_batch(&payload).unwrap(),
@@ -217,7 +217,9 @@ fn a_repetition_is_shown_in_maps_only() {
             bytes_hashes: false,
             block_size: BLOCK,
         };
-        let payload = encoder.batch(0.0, &outcome.events, 3, |_| Extra::default());
+        let payload = encoder
+            .batch(0.0, &outcome.events, 3, |_| Extra::default())
+            .unwrap();
         let batch = decode_batch(&payload).unwrap();
         assert_eq!(batch.events.len(), events);
         assert_eq!(batch.rank, Some(3));
@@ -233,7 +235,9 @@ fn bytes_and_integer_hashes_name_the_same_blocks() {
             bytes_hashes,
             block_size: BLOCK,
         };
-        let payload = encoder.batch(0.0, &outcome.events, 0, |_| Extra::default());
+        let payload = encoder
+            .batch(0.0, &outcome.events, 0, |_| Extra::default())
+            .unwrap();
         let batch = decode_batch(&payload).unwrap();
         let wire::Event::Stored(stored) = &batch.events[0] else {
             panic!("a store")

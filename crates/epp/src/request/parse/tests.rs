@@ -99,7 +99,10 @@ fn prompts_of_every_form(#[case] prompt: Value, #[case] distinct: Vec<PromptInpu
     let request = post_json("/v1/completions", &json!({"prompt": prompt}));
     assert_eq!((request.prompts, request.prompt_count), (distinct.clone(), count));
     let request = post_json("/v1/embeddings", &json!({"input": prompt, "n": 7}));
-    assert_eq!((request.prompts, request.prompt_count, request.n), (distinct, count, 1));
+    assert_eq!(
+        (request.prompts, request.prompt_count, request.n),
+        (distinct, count, 1)
+    );
 }
 
 #[test]
@@ -116,7 +119,13 @@ fn fields_that_change_the_key_space_or_the_load_are_read() {
     assert_eq!(request.session, Some(xxh3_64(b"user-1")));
     assert!(request.stream && request.report_mode);
     assert_eq!(request.n, 3);
-    assert!(matches!(&request.prompts[..], [PromptInput::Text { add_special_tokens: false, .. }]));
+    assert!(matches!(
+        &request.prompts[..],
+        [PromptInput::Text {
+            add_special_tokens: false,
+            ..
+        }]
+    ));
     let chat = post_json(
         "/v1/chat/completions",
         &json!({
@@ -125,14 +134,21 @@ fn fields_that_change_the_key_space_or_the_load_are_read() {
         }),
     );
     assert_eq!((chat.n, chat.stream, chat.report_mode), (2, true, true));
-    assert_eq!((chat.model.as_deref(), chat.cache_salt.as_deref()), (Some("m"), Some("s")));
+    assert_eq!(
+        (chat.model.as_deref(), chat.cache_salt.as_deref()),
+        (Some("m"), Some("s"))
+    );
 }
 
 #[rstest]
 #[case::text_only(json!("hello"), false, true)]
 #[case::echoed(json!("hello"), true, false)]
 #[case::with_an_image(json!([{"type": "image_url", "image_url": {"url": "data:,"}}]), false, false)]
-fn given_ids_are_used_where_the_engine_uses_them(#[case] content: Value, #[case] echo: bool, #[case] used: bool) {
+fn given_ids_are_used_where_the_engine_uses_them(
+    #[case] content: Value,
+    #[case] echo: bool,
+    #[case] used: bool,
+) {
     let request = post_json(
         "/v1/chat/completions",
         &json!({
@@ -163,14 +179,23 @@ fn media_without_a_hash_end_the_comparable_part() {
 }
 
 #[rstest]
-#[case::cut("{\"model\": \"m\", \"prompt\": ", "EOF while parsing a value at line 1 column 25")]
+#[case::cut(
+    "{\"model\": \"m\", \"prompt\": ",
+    "EOF while parsing a value at line 1 column 25"
+)]
 #[case::stray("{\"model\": oops}", "expected value at line 1 column 11")]
 #[case::list("[1]", "must be a JSON object")]
 #[case::after("{} {}", "trailing characters at line 1 column 4")]
 fn bad_json_is_refused_with_its_position(
     #[case] body: &'static str,
     #[case] said: &str,
-    #[values("/v1/completions", "/v1/chat/completions", "/v1/messages", "/inference/v1/generate")] path: &str,
+    #[values(
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/messages",
+        "/inference/v1/generate"
+    )]
+    path: &str,
 ) {
     let refusal = post(path, body).unwrap_err();
     assert_eq!(refusal.status(), 400);
@@ -180,7 +205,10 @@ fn bad_json_is_refused_with_its_position(
 #[rstest]
 #[case::no_body("/v1/chat/completions", "")]
 #[case::no_messages("/v1/chat/completions", "{\"model\": \"m\"}")]
-#[case::wrong_types("/v1/completions", "{\"prompt\": {\"a\": 1}, \"n\": \"x\", \"stream\": 3, \"vllm_xargs\": 1}")]
+#[case::wrong_types(
+    "/v1/completions",
+    "{\"prompt\": {\"a\": 1}, \"n\": \"x\", \"stream\": 3, \"vllm_xargs\": 1}"
+)]
 #[case::unknown_path("/v1/audio/transcriptions", "--boundary")]
 fn what_the_engine_will_judge_is_placed_by_load(#[case] path: &str, #[case] body: &'static str) {
     let request = post(path, body).unwrap();
@@ -215,7 +243,10 @@ fn a_get_is_placed_by_load_whatever_its_path() {
         ..Asked::default()
     };
     let request = read(asked).unwrap();
-    assert_eq!((request.kind, request.request_id.as_str()), (RequestKind::Other, "r"));
+    assert_eq!(
+        (request.kind, request.request_id.as_str()),
+        (RequestKind::Other, "r")
+    );
 }
 
 #[test]

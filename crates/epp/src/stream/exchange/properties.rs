@@ -7,8 +7,7 @@ use lmetric_proto::{
 use proptest::prelude::*;
 
 use super::tests::{
-    Run, announced, body, destination, headers, response_body, response_headers, response_trailers,
-    trailers,
+    Run, announced, body, destination, headers, response_body, response_headers, response_trailers, trailers,
 };
 use super::*;
 
@@ -18,6 +17,7 @@ enum Event {
     Placed(bool),
     PatienceOver,
     Drain,
+    Oversized,
     End,
 }
 
@@ -41,6 +41,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => any::<bool>().prop_map(Event::Placed),
         1 => Just(Event::PatienceOver),
         1 => Just(Event::Drain),
+        1 => Just(Event::Oversized),
         1 => Just(Event::End),
     ]
 }
@@ -92,6 +93,7 @@ proptest! {
                     run.place(if good { Ok(destination()) } else { Err(refusal) });
                 }
                 Event::Drain if !run.exchange.is_placing() => run.act(Exchange::drain),
+                Event::Oversized => run.act(Exchange::oversized),
                 Event::End => run.act(|exchange, steps| exchange.end(End::Gateway, steps)),
                 Event::PatienceOver => run.act(Exchange::patience_over),
                 _ => {}

@@ -112,10 +112,18 @@ fn show(reply: &ProcessingResponse) -> String {
                 .any(|o| o.header.as_ref().is_some_and(|h| h.key == DESTINATION))
         })
     };
-    let meta = if reply.dynamic_metadata.is_some() { "+meta" } else { "" };
+    let meta = if reply.dynamic_metadata.is_some() {
+        "+meta"
+    } else {
+        ""
+    };
     let body = |side: &str, body: &BodyResponse| {
         let common = body.response.clone().unwrap();
-        let dest = if named(common.header_mutation.as_ref()) { "+dest" } else { "" };
+        let dest = if named(common.header_mutation.as_ref()) {
+            "+dest"
+        } else {
+            ""
+        };
         match common.body_mutation.and_then(|mutation| mutation.mutation) {
             None => format!("{side}pass{dest}{meta}"),
             Some(Mutation::StreamedResponse(piece)) => {
@@ -128,14 +136,22 @@ fn show(reply: &ProcessingResponse) -> String {
     match reply.response.as_ref().unwrap() {
         Response::RequestHeaders(headers) => {
             let common = headers.response.as_ref().unwrap();
-            let dest = if named(common.header_mutation.as_ref()) { "+dest" } else { "" };
+            let dest = if named(common.header_mutation.as_ref()) {
+                "+dest"
+            } else {
+                ""
+            };
             assert_eq!(common.clear_route_cache, !dest.is_empty());
             format!("headers{dest}{meta}")
         }
         Response::RequestBody(reply) => body("", reply),
         Response::RequestTrailers(_) => format!("trailers{meta}"),
         Response::ResponseHeaders(headers) => {
-            assert_eq!(headers.response.as_ref().unwrap().header_mutation, None, "headers are never echoed");
+            assert_eq!(
+                headers.response.as_ref().unwrap().header_mutation,
+                None,
+                "headers are never echoed"
+            );
             format!("response headers{meta}")
         }
         Response::ResponseBody(reply) => body("response ", reply),
@@ -151,7 +167,7 @@ fn message(request: Request) -> ProcessingRequest {
     }
 }
 
-fn header_map(headers: &[(&str, &str)]) -> Option<HeaderMap> {
+fn header_map(headers: &[(&str, &str)]) -> HeaderMap {
     let headers = headers
         .iter()
         .map(|(key, value)| HeaderValue {
@@ -160,16 +176,16 @@ fn header_map(headers: &[(&str, &str)]) -> Option<HeaderMap> {
             raw_value: Bytes::copy_from_slice(value.as_bytes()),
         })
         .collect();
-    Some(HeaderMap { headers })
+    HeaderMap { headers }
 }
 
 pub(super) fn headers(end_of_stream: bool) -> ProcessingRequest {
     message(Request::RequestHeaders(HttpHeaders {
-        headers: header_map(&[
+        headers: Some(header_map(&[
             (":method", "POST"),
             (":path", "/v1/completions"),
             (DESTINATION, "6.6.6.6:6"),
-        ]),
+        ])),
         end_of_stream,
     }))
 }
@@ -189,7 +205,7 @@ pub(super) fn response_headers(status: &str, end_of_stream: bool) -> ProcessingR
     let content_type = ("content-type", "text/event-stream; charset=utf-8");
     let all = [(":status", status), content_type];
     message(Request::ResponseHeaders(HttpHeaders {
-        headers: header_map(if status.is_empty() { &all[1..] } else { &all }),
+        headers: Some(header_map(if status.is_empty() { &all[1..] } else { &all })),
         end_of_stream,
     }))
 }
@@ -277,9 +293,20 @@ fn modes_are_inferred_where_none_is_announced(
 fn a_gateway_that_waits_for_its_headers_is_answered_with_a_placement_by_load() {
     let mut run = Run::new();
     run.feed([headers(false)]).act(Exchange::patience_over);
-    run.feed([body(b"hello", false), body(b"", true), response_headers("200", false), response_body("x", true)]);
+    run.feed([
+        body(b"hello", false),
+        body(b"", true),
+        response_headers("200", false),
+        response_body("x", true),
+    ]);
     let expected = [
-        "wait", "headers+dest+meta", "pass", "pass", "response headers", "response pass", "finish Done",
+        "wait",
+        "headers+dest+meta",
+        "pass",
+        "pass",
+        "response headers",
+        "response pass",
+        "finish Done",
     ];
     assert_eq!(run.log, expected);
 }
@@ -290,32 +317,64 @@ fn a_gateway_that_waits_for_its_headers_is_answered_with_a_placement_by_load() {
 #[case::buffered_passes(Buffered, &["response headers", "response pass", "response pass", "finish Done"])]
 fn a_response_is_let_pass_in_the_announced_mode(#[case] mode: BodySendMode, #[case] expected: &[&str]) {
     let mut run = Run::new();
-    run.feed(announced((Duplex, mode), vec![headers(true)])).log.clear();
-    run.feed([response_headers("200", false), response_body(": c", false), response_body("", true)]);
+    run.feed(announced((Duplex, mode), vec![headers(true)]))
+        .log
+        .clear();
+    run.feed([
+        response_headers("200", false),
+        response_body(": c", false),
+        response_body("", true),
+    ]);
     assert_eq!(run.log, expected);
 }
 
 #[test]
 fn response_trailers_are_answered_and_end_the_response() {
     let mut run = Run::new();
-    run.feed(announced((Duplex, Duplex), vec![headers(true)])).log.clear();
-    run.feed([response_headers("200", false), response_body("abc", false), response_trailers()]);
-    let expected = ["response headers", "response back 3", "response trailers", "finish Done"];
+    run.feed(announced((Duplex, Duplex), vec![headers(true)]))
+        .log
+        .clear();
+    run.feed([
+        response_headers("200", false),
+        response_body("abc", false),
+        response_trailers(),
+    ]);
+    let expected = [
+        "response headers",
+        "response back 3",
+        "response trailers",
+        "finish Done",
+    ];
     assert_eq!(run.log, expected);
 }
 
 #[test]
 fn the_end_of_a_response_may_be_told_twice() {
     let mut run = Run::new();
-    run.feed(announced((Duplex, Duplex), vec![headers(true), response_headers("200", false)])).log.clear();
-    run.feed([response_body("abc", true), response_body("", true), response_body("abc", true)]).end();
+    run.feed(announced(
+        (Duplex, Duplex),
+        vec![headers(true), response_headers("200", false)],
+    ))
+    .log
+    .clear();
+    run.feed([
+        response_body("abc", true),
+        response_body("", true),
+        response_body("abc", true),
+    ])
+    .end();
     assert_eq!(run.log, ["response back 3+end", "finish Done", "close"]);
 }
 
 #[test]
 fn an_empty_piece_that_ends_nothing_is_not_echoed() {
     let mut run = Run::new();
-    run.feed(announced((Duplex, Duplex), vec![headers(true), response_headers("200", false)])).log.clear();
+    run.feed(announced(
+        (Duplex, Duplex),
+        vec![headers(true), response_headers("200", false)],
+    ))
+    .log
+    .clear();
     run.feed([response_body("", false)]);
     assert_eq!(run.log, [""; 0]);
 }
@@ -332,11 +391,18 @@ fn bodies_go_back_in_pieces_that_share_their_memory() {
         end_of_stream: true,
     }));
     run.feed(announced((Duplex, Duplex), vec![headers(false), whole]));
-    assert_eq!(run.log, ["headers+dest+meta", "back 62000", "back 62000", "back 26000+end"]);
-    let Some(Response::RequestBody(BodyResponse { response: Some(common) })) = &run.replies[2].response else {
+    assert_eq!(
+        run.log,
+        ["headers+dest+meta", "back 62000", "back 62000", "back 26000+end"]
+    );
+    let Some(Response::RequestBody(BodyResponse {
+        response: Some(common),
+    })) = &run.replies[2].response
+    else {
         panic!("a body reply")
     };
-    let Some(Mutation::StreamedResponse(piece)) = common.body_mutation.as_ref().and_then(|m| m.mutation.as_ref())
+    let Some(Mutation::StreamedResponse(piece)) =
+        common.body_mutation.as_ref().and_then(|m| m.mutation.as_ref())
     else {
         panic!("a piece")
     };
@@ -352,7 +418,10 @@ fn destination_and_rank_overwrite_the_clients_own(
     #[case] removed: Vec<&str>,
     #[values(Buffered, Duplex, Streamed, Unsent)] mode: BodySendMode,
 ) {
-    let mut run = Run::placing(Ok(Destination { rank, ..destination() }));
+    let mut run = Run::placing(Ok(Destination {
+        rank,
+        ..destination()
+    }));
     run.feed(announced((mode, Unsent), vec![headers(false), body(b"{}", true)]));
     let carrying: Vec<_> = run
         .replies
@@ -377,7 +446,10 @@ fn destination_and_rank_overwrite_the_clients_own(
             let header = option.header.as_ref().unwrap();
             assert_eq!(option.append_action, 2, "OVERWRITE_IF_EXISTS_OR_ADD");
             assert_eq!(header.value, "");
-            (header.key.as_str(), std::str::from_utf8(&header.raw_value).unwrap())
+            (
+                header.key.as_str(),
+                std::str::from_utf8(&header.raw_value).unwrap(),
+            )
         })
         .collect();
     assert_eq!(headers, set);
@@ -385,7 +457,10 @@ fn destination_and_rank_overwrite_the_clients_own(
     let Some(Kind::StructValue(balancer)) = &metadata.as_ref().unwrap().fields[LOAD_BALANCER].kind else {
         panic!("a struct")
     };
-    assert_eq!(balancer.fields[DESTINATION].kind, Some(Kind::StringValue("10.0.0.7:8000".to_owned())));
+    assert_eq!(
+        balancer.fields[DESTINATION].kind,
+        Some(Kind::StringValue("10.0.0.7:8000".to_owned()))
+    );
 }
 
 #[test]
@@ -412,15 +487,25 @@ fn a_refusal_answers_the_client_and_ends_the_stream(
 ) {
     let reason = refusal.kind.reason();
     let mut run = Run::placing(Err(refusal));
-    run.feed(announced((mode, Unsent), vec![headers(end_of_stream), body(b"{}", true), trailers()])).end();
+    run.feed(announced(
+        (mode, Unsent),
+        vec![headers(end_of_stream), body(b"{}", true), trailers()],
+    ))
+    .end();
     let log: Vec<_> = run.log.iter().filter(|entry| *entry != "headers").collect();
-    assert_eq!(log, [&format!("answer {status}"), &format!("refused {reason}"), "close"]);
+    assert_eq!(
+        log,
+        [&format!("answer {status}"), &format!("refused {reason}"), "close"]
+    );
 }
 
 #[test]
 fn nothing_is_refused_once_response_headers_came() {
     let mut run = Run::slow();
-    run.feed(announced((Duplex, Duplex), vec![headers(true), response_headers("200", false)]));
+    run.feed(announced(
+        (Duplex, Duplex),
+        vec![headers(true), response_headers("200", false)],
+    ));
     run.place(Err(Refusal::new(RefusalKind::NoEndpoint, "late")));
     assert_eq!(run.log, ["response headers", "close"]);
 }
@@ -428,7 +513,10 @@ fn nothing_is_refused_once_response_headers_came() {
 #[test]
 fn a_placement_after_response_headers_is_not_told_and_still_ends() {
     let mut run = Run::slow();
-    run.feed(announced((Duplex, Duplex), vec![headers(true), response_headers("200", true)]));
+    run.feed(announced(
+        (Duplex, Duplex),
+        vec![headers(true), response_headers("200", true)],
+    ));
     run.place(Ok(destination()));
     assert_eq!(run.log, ["response headers", "finish Done"]);
 }
@@ -436,13 +524,10 @@ fn a_placement_after_response_headers_is_not_told_and_still_ends() {
 #[rstest]
 #[case::by_what_comes(None, vec![body(&[b'x'; 999], false), body(b"yy", true)])]
 #[case::by_what_is_announced(Some("1001"), vec![])]
-fn a_body_over_the_limit_is_413(
-    #[case] length: Option<&str>,
-    #[case] bodies: Vec<ProcessingRequest>,
-) {
+fn a_body_over_the_limit_is_413(#[case] length: Option<&str>, #[case] bodies: Vec<ProcessingRequest>) {
     let mut first = headers(false);
     if let (Some(Request::RequestHeaders(headers)), Some(length)) = (&mut first.request, length) {
-        headers.headers = header_map(&[("content-length", length)]);
+        headers.headers = Some(header_map(&[("content-length", length)]));
     }
     let mut messages = vec![first];
     messages.extend(bodies);
@@ -455,21 +540,35 @@ fn a_body_over_the_limit_is_413(
 #[test]
 fn a_body_at_the_limit_passes() {
     let mut run = Run::new();
-    run.feed(announced((Duplex, Unsent), vec![headers(false), body(&[b'x'; LIMIT], true)]));
+    run.feed(announced(
+        (Duplex, Unsent),
+        vec![headers(false), body(&[b'x'; LIMIT], true)],
+    ));
     assert_eq!(run.log, ["headers+dest+meta", "back 1000+end"]);
 }
 
 #[test]
 fn a_cut_body_is_placed_by_load() {
     let mut run = Run::new();
-    run.feed(announced((BufferedPartial, Unsent), vec![headers(false), body(b"{\"model\": ", false)]));
+    run.feed(announced(
+        (BufferedPartial, Unsent),
+        vec![headers(false), body(b"{\"model\": ", false)],
+    ));
     assert_eq!(run.asked[0].body, Bytes::new());
     let mut run = Run::new();
-    run.feed(announced((BufferedPartial, Unsent), vec![headers(false), body(b"{}", true)]));
+    run.feed(announced(
+        (BufferedPartial, Unsent),
+        vec![headers(false), body(b"{}", true)],
+    ));
     assert_eq!(run.asked[0].body, "{}");
 }
 
-fn with_metadata(mut message: ProcessingRequest, namespace: &str, key: &str, text: &str) -> ProcessingRequest {
+fn with_metadata(
+    mut message: ProcessingRequest,
+    namespace: &str,
+    key: &str,
+    text: &str,
+) -> ProcessingRequest {
     let value = Value {
         kind: Some(Kind::StringValue(text.to_owned())),
     };
@@ -499,7 +598,13 @@ fn the_subset_hint_may_come_with_any_message(
     let mut run = Run::new();
     run.feed(announced((mode, Unsent), messages));
     let subset = run.asked[0].subset.clone().unwrap();
-    assert_eq!(subset.0, [("10.0.0.1".parse().unwrap(), Some(80)), ("::1".parse().unwrap(), None)]);
+    assert_eq!(
+        subset.0,
+        [
+            ("10.0.0.1".parse().unwrap(), Some(80)),
+            ("::1".parse().unwrap(), None)
+        ]
+    );
 }
 
 #[test]
@@ -533,7 +638,10 @@ fn who_served_is_told_by_metadata_or_attribute_once() {
         again.attributes.clone_from(&first.attributes);
         again.metadata_context.clone_from(&first.metadata_context);
         run.feed(announced((Duplex, Duplex), vec![headers(true), first, again]));
-        assert_eq!(run.log[1..], ["served 10.0.0.9:8000", "response headers", "response back 3"]);
+        assert_eq!(
+            run.log[1..],
+            ["served 10.0.0.9:8000", "response headers", "response back 3"]
+        );
     }
 }
 
@@ -556,9 +664,16 @@ fn the_outcome_is_what_was_seen_of_the_response(
     #[case] outcome: &str,
 ) {
     let mut run = Run::new();
-    run.feed(announced((Buffered, mode), vec![headers(false), body(b"{}", true)]));
+    run.feed(announced(
+        (Buffered, mode),
+        vec![headers(false), body(b"{}", true)],
+    ));
     run.feed(response).end().end();
-    let finished: Vec<_> = run.log.iter().filter(|entry| entry.starts_with("finish")).collect();
+    let finished: Vec<_> = run
+        .log
+        .iter()
+        .filter(|entry| entry.starts_with("finish"))
+        .collect();
     assert_eq!(finished, [&format!("finish {outcome}")]);
 }
 
@@ -568,7 +683,11 @@ fn where_headers_are_shown_an_end_before_them_is_the_clients() {
         exchange: Exchange::new(LIMIT, true),
         ..Run::new()
     };
-    run.feed(announced((Buffered, Unsent), vec![headers(false), body(b"{}", true)])).end();
+    run.feed(announced(
+        (Buffered, Unsent),
+        vec![headers(false), body(b"{}", true)],
+    ))
+    .end();
     assert!(run.log.contains(&"finish ClientAbort".to_owned()));
 }
 
@@ -586,20 +705,37 @@ fn a_client_that_leaves_while_its_request_is_placed_gives_the_placement_back() {
 fn output_and_cached_tokens_of_a_stream_are_reported(#[case] name: &str, #[case] cached: Option<&str>) {
     let answer = captured(name);
     let mut run = Run::new();
-    run.feed(announced((Duplex, Duplex), vec![headers(true), response_headers("200", false)])).log.clear();
+    run.feed(announced(
+        (Duplex, Duplex),
+        vec![headers(true), response_headers("200", false)],
+    ))
+    .log
+    .clear();
     for piece in answer.body.chunks(100) {
         run.feed([response_body(Bytes::copy_from_slice(piece), false)]);
     }
     run.feed([response_body("", true)]);
-    let seen: Vec<_> = run.log.iter().filter(|entry| !entry.starts_with("response")).map(String::as_str).collect();
-    let expected: Vec<_> = ["output"].into_iter().chain(cached).chain(["finish Done"]).collect();
+    let seen: Vec<_> = run
+        .log
+        .iter()
+        .filter(|entry| !entry.starts_with("response"))
+        .map(String::as_str)
+        .collect();
+    let expected: Vec<_> = ["output"]
+        .into_iter()
+        .chain(cached)
+        .chain(["finish Done"])
+        .collect();
     assert_eq!(seen, expected);
 }
 
 #[test]
 fn an_error_is_no_output() {
     let mut run = Run::new();
-    run.feed(announced((Duplex, Duplex), vec![headers(true), response_headers("400", false)]));
+    run.feed(announced(
+        (Duplex, Duplex),
+        vec![headers(true), response_headers("400", false)],
+    ));
     run.feed([response_body("{\"error\":{}}", true)]);
     assert!(!run.log.contains(&"output".to_owned()));
 }
@@ -608,10 +744,14 @@ fn an_error_is_no_output() {
 fn an_observed_exchange_is_left_alone() {
     let mut run = Run::new();
     let messages = [headers(false), body(b"{}", true), response_headers("200", true)];
-    run.feed(announced((Streamed, Streamed), messages.into()).into_iter().map(|mut message| {
-        message.observability_mode = true;
-        message
-    }));
+    run.feed(
+        announced((Streamed, Streamed), messages.into())
+            .into_iter()
+            .map(|mut message| {
+                message.observability_mode = true;
+                message
+            }),
+    );
     assert_eq!(run.log, [""; 0]);
     assert!(run.asked.is_empty());
 }
@@ -628,6 +768,7 @@ fn a_drain_ends_the_stream_without_loss_where_it_can(
     #[case] expected: &[&str],
 ) {
     let mut run = Run::new();
-    run.feed(announced((Duplex, Duplex), messages)).act(Exchange::drain);
+    run.feed(announced((Duplex, Duplex), messages))
+        .act(Exchange::drain);
     assert_eq!(run.log, expected);
 }

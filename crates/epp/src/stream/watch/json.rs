@@ -326,9 +326,10 @@ mod tests {
         }
         let shown = match value {
             Value::Null | Value::Bool(_) => format!("{:?}", Seen::Other),
-            Value::Number(n) => n
-                .as_u64()
-                .map_or_else(|| format!("{:?}", Seen::Other), |n| format!("{:?}", Seen::Number(n))),
+            Value::Number(n) => n.as_u64().map_or_else(
+                || format!("{:?}", Seen::Other),
+                |n| format!("{:?}", Seen::Number(n)),
+            ),
             Value::String(text) => format!("{text:?}"),
             Value::Array(_) => format!("{:?}", Seen::Array),
             Value::Object(_) => format!("{:?}", Seen::Object),

@@ -82,7 +82,11 @@ impl Findings {
             whole => whole,
         };
         if let (
-            [Key::Usage, Key::PromptTokensDetails | Key::InputTokensDetails, Key::CachedTokens]
+            [
+                Key::Usage,
+                Key::PromptTokensDetails | Key::InputTokensDetails,
+                Key::CachedTokens,
+            ]
             | [Key::Usage, Key::CacheReadInputTokens],
             Seen::Number(tokens),
         ) = (usage, seen)

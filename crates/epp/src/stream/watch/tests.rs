@@ -28,10 +28,7 @@ fn watch<'a>(content_type: &str, chunks: impl IntoIterator<Item = &'a [u8]>) -> 
 #[case("messages-stream", Some(16))]
 #[case("responses", Some(0))]
 #[case("responses-stream", Some(16))]
-fn finds_output_and_cached_tokens_in_real_answers(
-    #[case] name: &str,
-    #[case] cached_tokens: Option<u64>,
-) {
+fn finds_output_and_cached_tokens_in_real_answers(#[case] name: &str, #[case] cached_tokens: Option<u64>) {
     let answer = captured(name);
     let expected = Findings {
         output: true,
