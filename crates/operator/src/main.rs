@@ -1,0 +1,3 @@
+//! `lmetric-operator`.
+
+fn main() {}
