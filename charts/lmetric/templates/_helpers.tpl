@@ -72,3 +72,24 @@ app.kubernetes.io/name: {{ include "lmetric.name" . }}
 {{- define "lmetric.image" -}}
 {{- include "lmetric.reference" (dict "image" .Values.image "default" .Chart.AppVersion) }}
 {{- end }}
+
+{{/* Binds the operator's account to the role of the same `name`: of `namespace`, or of the cluster where it is empty. */}}
+{{- define "lmetric.binding" -}}
+{{- $scope := ternary "" "Cluster" (ne .namespace "") -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $scope }}RoleBinding
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels: {{- include "lmetric.labels" .root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ $scope }}Role
+  name: {{ .name }}
+subjects:
+- kind: ServiceAccount
+  name: {{ include "lmetric.serviceAccount" .root }}
+  namespace: {{ .root.Release.Namespace }}
+{{- end }}

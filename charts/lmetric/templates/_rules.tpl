@@ -1,12 +1,15 @@
 {{/*
-What the operator may do in the namespaces that it serves, in alphabetical order, one API group a rule.
-crates/operator holds the same table; a test compares them. No secrets, and nothing escalates: pickers get the one
-role that `bind` names. Finalizers: OpenShift asks for the right before it takes blockOwnerDeletion.
+What the operator may do in the namespaces that it serves, in alphabetical order, one API group a rule. It is the table
+of crates/operator/src/rbac.rs; a test compares them. No secrets, and nothing escalates: pickers get the one role that
+`bind` names. OpenShift asks for the right on finalizers before it takes blockOwnerDeletion.
 */}}
 {{- define "lmetric.rules" -}}
 - apiGroups: [""]
   resources: [configmaps, persistentvolumeclaims, serviceaccounts, services]
   verbs: [create, delete, get, list, patch, watch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
@@ -19,15 +22,6 @@ role that `bind` names. Finalizers: OpenShift asks for the right before it takes
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
-- apiGroups: [gateway.envoyproxy.io]
-  resources: [backends, backendtrafficpolicies, envoyextensionpolicies, httproutefilters]
-  verbs: [create, delete, get, list, patch, watch]
-- apiGroups: [gateway.envoyproxy.io]
-  resources: [clienttrafficpolicies]
-  verbs: [get, list, watch]
-- apiGroups: [gateway.networking.k8s.io]
-  resources: [gateways]
-  verbs: [get, list, watch]
 - apiGroups: [gateway.networking.k8s.io]
   resources: [httproutes]
   verbs: [create, delete, get, list, patch, watch]
@@ -46,9 +40,6 @@ role that `bind` names. Finalizers: OpenShift asks for the right before it takes
 - apiGroups: [monitoring.coreos.com]
   resources: [podmonitors, prometheusrules]
   verbs: [create, delete, get, list, patch, watch]
-- apiGroups: [networking.istio.io]
-  resources: [destinationrules]
-  verbs: [create, delete, get, list, patch, watch]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [create, delete, get, list, patch, watch]
@@ -62,14 +53,4 @@ role that `bind` names. Finalizers: OpenShift asks for the right before it takes
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [rolebindings]
   verbs: [create, delete, get, list, patch, watch]
-{{- end }}
-
-{{/* What the operator reads of the cluster as a whole. */}}
-{{- define "lmetric.clusterRules" -}}
-- apiGroups: [""]
-  resources: [nodes]
-  verbs: [get, list, watch]
-- apiGroups: [gateway.networking.k8s.io]
-  resources: [gatewayclasses]
-  verbs: [get, list, watch]
 {{- end }}
