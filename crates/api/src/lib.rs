@@ -10,10 +10,14 @@ mod endpoints;
 mod error;
 pub mod foreign;
 mod picker;
+mod pods;
 pub mod pool;
 mod raw;
 
 pub use duration::parse_duration;
 pub use endpoints::{EndpointEntry, EndpointsFile};
 pub use error::ConfigError;
-pub use picker::{Events, Hotspot, Limits, Listen, ModelGroup, PickerConfig, Policy, Scrape, Tls, Tokens};
+pub use picker::{
+    Endpoints, Events, Hotspot, Limits, Listen, ModelGroup, PickerConfig, Policy, Scrape, Tls, Tokens,
+};
+pub use pods::{KvPorts, PodEndpoints, Pods};

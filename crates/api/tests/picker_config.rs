@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use lmetric_api::{Hotspot, PickerConfig, Policy, Tls};
+use lmetric_api::{Endpoints, Hotspot, PickerConfig, Policy, Tls};
 
 const FILE: &str = "/etc/lmetric/picker.yaml";
 
@@ -13,7 +13,10 @@ fn parse(text: &str) -> Result<PickerConfig, lmetric_api::ConfigError> {
 #[test]
 fn only_the_endpoints_are_required() {
     let config = parse("endpoints: {file: endpoints.yaml}").expect("minimal configuration");
-    assert_eq!(config.endpoints, Path::new("/etc/lmetric/endpoints.yaml"));
+    assert_eq!(
+        config.endpoints,
+        Endpoints::File("/etc/lmetric/endpoints.yaml".into())
+    );
     assert_eq!(config.listen.ext_proc.to_string(), "0.0.0.0:9002");
     assert_eq!(config.listen.health.to_string(), "0.0.0.0:9003");
     assert_eq!(config.listen.admin.to_string(), "127.0.0.1:9090");
