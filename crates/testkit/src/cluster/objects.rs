@@ -15,15 +15,15 @@ const EVERY: Duration = Duration::from_millis(200);
 /// The path of an object, or with an empty name of its list: `path("apps/v1", "deployments", "default", "x")`.
 pub fn path(api_version: &str, plural: &str, namespace: &str, name: &str) -> String {
     let root = if api_version.contains('/') { "apis" } else { "api" };
-    let mut path = format!("/{root}/{api_version}");
-    if !namespace.is_empty() {
-        path += &format!("/namespaces/{namespace}");
-    }
-    path += &format!("/{plural}");
-    if !name.is_empty() {
-        path += &format!("/{name}");
-    }
-    path
+    let parts = ["", root, api_version, "namespaces", namespace, plural, name];
+    let cluster_wide = namespace.is_empty();
+    parts
+        .iter()
+        .enumerate()
+        .filter(|(at, part)| *at == 0 || !(part.is_empty() || cluster_wide && (3..5).contains(at)))
+        .map(|(_, part)| *part)
+        .collect::<Vec<_>>()
+        .join("/")
 }
 
 impl Cluster {

@@ -213,7 +213,7 @@ fn handle(store: &mut Store, call: &Call, content_type: &str) -> Result<Response
             call.body.clone(),
             asked("fieldManager").unwrap_or_default(),
         )?,
-        Method::PATCH => store.merge(&place, call.body.clone())?,
+        Method::PATCH => store.merge(&place, &call.body)?,
         Method::DELETE => store.delete(&place)?,
         _ => return Err(Wrong::new(405, "MethodNotAllowed", "not known to this server")),
     };

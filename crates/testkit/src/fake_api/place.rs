@@ -50,11 +50,18 @@ impl Place {
 
     /// Path of the object, without its subresource.
     pub(super) fn path(&self) -> String {
-        let mut path = self.root.clone();
-        if !self.namespace.is_empty() {
-            path += &format!("/namespaces/{}", self.namespace);
+        let Self {
+            root,
+            namespace,
+            plural,
+            name,
+            subresource: _,
+        } = self;
+        if namespace.is_empty() {
+            format!("{root}/{plural}/{name}")
+        } else {
+            format!("{root}/namespaces/{namespace}/{plural}/{name}")
         }
-        path + &format!("/{}/{}", self.plural, self.name)
     }
 
     /// Whether the object of `other` is an item of this list.

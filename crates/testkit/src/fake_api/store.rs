@@ -153,12 +153,12 @@ impl Store {
         Ok(self.put(place, object))
     }
 
-    pub(super) fn merge(&mut self, place: &Place, patch: Value) -> Result<Value, Wrong> {
+    pub(super) fn merge(&mut self, place: &Place, patch: &Value) -> Result<Value, Wrong> {
         let current = self
             .get(&place.path())
             .ok_or_else(|| Wrong::not_found(&place.path()))?;
         let mut merged = current.clone();
-        overlay(&mut merged, &patch);
+        overlay(&mut merged, patch);
         let object = within(place, current.clone(), merged);
         Ok(self.put(place, object))
     }

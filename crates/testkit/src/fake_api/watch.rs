@@ -33,9 +33,10 @@ pub(super) fn body(watching: Watching) -> Answer {
 }
 
 fn lines(events: &[Value]) -> Bytes {
-    events
-        .iter()
-        .map(|event| format!("{event}\n"))
-        .collect::<String>()
-        .into()
+    let mut text = String::new();
+    for event in events {
+        text += &event.to_string();
+        text.push('\n');
+    }
+    text.into()
 }
