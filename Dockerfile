@@ -13,7 +13,11 @@ ARG BASE=scratch
 FROM --platform=$BUILDPLATFORM tonistiigi/xx:1.6.1 AS xx
 
 FROM --platform=$BUILDPLATFORM rust:${RUST_VERSION}-alpine AS build
+# Alpine keeps one version of a package.
+# hadolint ignore=DL3018
 RUN apk add --no-cache ca-certificates clang file lld musl-dev
+# It holds scripts only, and is installed like this.
+# hadolint ignore=DL3067
 COPY --from=xx / /
 WORKDIR /src
 ARG TARGETPLATFORM

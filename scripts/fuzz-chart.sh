@@ -40,7 +40,6 @@ check() { # NAME FLAG...
   fi
 }
 apply() {
-  local kind
   kubectl create namespace lmetric-system --dry-run=client -o yaml | kubectl apply -f - >"$work/log" 2>&1
   # documents of kinds that the cluster does not know
   awk -v RS='---\n' -v ORS='---\n' -v known="$(kubectl api-resources --no-headers | awk '{print $NF}' | tr '\n' ' ')" '
