@@ -1,7 +1,7 @@
 //! Gateway API: `gateway.networking.k8s.io/v1`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::CustomResource;
+use kube::{CustomResource, core::Rule};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -231,6 +231,11 @@ pub struct HttpRouteMatch {
 /// A match of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [
+    Rule::new("self.type == 'RegularExpression' || self.value.startsWith('/')")
+        .message("a path has to begin with /, such as /v1")
+        .field_path(".value"),
+]))]
 pub struct HttpPathMatch {
     /// Exact, PathPrefix or RegularExpression. Default PathPrefix.
     #[serde(rename = "type")]

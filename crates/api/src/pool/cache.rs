@@ -10,7 +10,6 @@ use super::schema;
 /// Storage for model files and compile caches, mounted into every engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-validations" = rules()))]
 pub struct Cache {
     /// What holds the cache: None (each pod downloads anew), PVC (a claim that the operator makes), ExistingClaim
     /// (claimName) or HostPath (path on each node). Default None.
@@ -87,37 +86,38 @@ impl AccessMode {
     }
 }
 
-fn rules() -> Vec<Rule> {
+/// Rules of `spec.cache`, from the specification down.
+pub(super) fn rules() -> Vec<Rule> {
     vec![
-        Rule::new("self.type != 'ExistingClaim' || self.claimName != ''")
+        Rule::new("self.cache.type != 'ExistingClaim' || self.cache.claimName != ''")
             .message("type ExistingClaim needs claimName, the claim that holds the cache")
-            .field_path(".claimName"),
-        Rule::new("self.type == 'ExistingClaim' || self.claimName == ''")
+            .field_path(".cache.claimName"),
+        Rule::new("self.cache.type == 'ExistingClaim' || self.cache.claimName == ''")
             .message("claimName is only for type ExistingClaim; set type: ExistingClaim or remove claimName")
-            .field_path(".claimName"),
-        Rule::new("self.type != 'HostPath' || self.path != ''")
+            .field_path(".cache.claimName"),
+        Rule::new("self.cache.type != 'HostPath' || self.cache.path != ''")
             .message("type HostPath needs path, an absolute path on each node such as /mnt/models")
-            .field_path(".path"),
-        Rule::new("self.type == 'HostPath' || self.path == ''")
+            .field_path(".cache.path"),
+        Rule::new("self.cache.type == 'HostPath' || self.cache.path == ''")
             .message("path is only for type HostPath; set type: HostPath or remove path")
-            .field_path(".path"),
-        Rule::new("self.path == '' || (self.path.matches('^/[^/]') && !self.path.contains('..'))")
+            .field_path(".cache.path"),
+        Rule::new("self.cache.path == '' || (self.cache.path.matches('^/[^/]') && !self.cache.path.contains('..'))")
             .message("is no absolute path below /; write something like /mnt/models, without '..'")
-            .field_path(".path"),
-        Rule::new("self.type != 'PVC' || !isQuantity(string(self.size)) || quantity(string(self.size)).isGreaterThan(quantity('0'))")
+            .field_path(".cache.path"),
+        Rule::new("self.cache.type != 'PVC' || !isQuantity(string(self.cache.size)) || quantity(string(self.cache.size)).isGreaterThan(quantity('0'))")
             .message("must be more than 0; write a quantity such as 200Gi")
-            .field_path(".size"),
-        Rule::new("self.type != 'PVC' || oldSelf.type != 'PVC' || self.storageClassName == oldSelf.storageClassName")
+            .field_path(".cache.size"),
+        Rule::new("self.cache.type != 'PVC' || oldSelf.cache.type != 'PVC' || self.cache.storageClassName == oldSelf.cache.storageClassName")
             .message("the storage class of a claim cannot change; set type: None, wait until the claim is gone and set PVC again, or make a new pool")
-            .field_path(".storageClassName"),
-        Rule::new("self.type != 'PVC' || oldSelf.type != 'PVC' || self.accessMode == oldSelf.accessMode")
+            .field_path(".cache.storageClassName"),
+        Rule::new("self.cache.type != 'PVC' || oldSelf.cache.type != 'PVC' || self.cache.accessMode == oldSelf.cache.accessMode")
             .message("the access mode of a claim cannot change; set type: None, wait until the claim is gone and set PVC again, or make a new pool")
-            .field_path(".accessMode"),
+            .field_path(".cache.accessMode"),
         Rule::new(
-            "self.type != 'PVC' || oldSelf.type != 'PVC' || !isQuantity(string(self.size)) || !isQuantity(string(oldSelf.size)) || \
-             !quantity(string(self.size)).isLessThan(quantity(string(oldSelf.size)))",
+            "self.cache.type != 'PVC' || oldSelf.cache.type != 'PVC' || !isQuantity(string(self.cache.size)) || !isQuantity(string(oldSelf.cache.size)) || \
+             !quantity(string(self.cache.size)).isLessThan(quantity(string(oldSelf.cache.size)))",
         )
         .message("a claim cannot shrink; write the old size or more")
-        .field_path(".size"),
+        .field_path(".cache.size"),
     ]
 }

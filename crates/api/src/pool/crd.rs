@@ -35,6 +35,10 @@ fn settle(schema: &mut Value) {
         return;
     };
     schema.remove("nullable");
+    schema.remove("title");
+    if let Some(Value::String(text)) = schema.get_mut("description") {
+        *text = text.replace('\n', " ");
+    }
     for bound in ["minimum", "maximum"] {
         if let Some(whole) = schema
             .get(bound)

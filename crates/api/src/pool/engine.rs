@@ -1,18 +1,18 @@
 //! The engine: its image, its flags, its ports.
 
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar};
-use kube::core::{Message, Rule};
+use kube::core::Rule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{flags, schema};
+use super::schema;
 
 /// The vLLM that serves the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Engine {
     /// Image with vLLM, tag or digest included, such as vllm/vllm-openai:v0.33.0.
-    #[schemars(length(min = 1, max = 512))]
+    #[schemars(length(max = 512))]
     #[schemars(extend("x-kubernetes-validations" = [
         Rule::new("self.matches('^[A-Za-z0-9][A-Za-z0-9._:/@-]*$')")
             .message("is no image; write NAME:TAG or NAME@DIGEST without spaces, such as vllm/vllm-openai:v0.33.0"),
@@ -37,8 +37,7 @@ pub struct Engine {
     /// Further flags of vLLM, one list item each for a flag and its value. Flags that fields of this object set are
     /// refused.
     #[serde(default)]
-    #[schemars(length(max = 128), inner(length(max = 4096)))]
-    #[schemars(extend("x-kubernetes-validations" = [flag_rule()]))]
+    #[schemars(schema_with = "schema::args")]
     pub args: Vec<String>,
     /// Further environment variables of the engine's container.
     #[serde(default)]
@@ -156,14 +155,6 @@ fn numbers(text: &str) -> Option<(u32, u32, u32)> {
     });
     let (major, minor) = (parts.next()??, parts.next()??);
     Some((major, minor, parts.next().flatten().unwrap_or(0)))
-}
-
-fn flag_rule() -> Rule {
-    let pattern = flags::pattern();
-    Rule::new(format!("!self.exists(a, a.matches('{pattern}'))")).message(Message::Expression(format!(
-        "'may not hold ' + self.filter(a, a.matches('{pattern}'))[0] + \
-         ': the operator sets this flag; use the field for it (kubectl explain inferencepools.lmetric.io.spec)'"
-    )))
 }
 
 const fn port() -> i32 {

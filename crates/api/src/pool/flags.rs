@@ -47,27 +47,18 @@ pub const OWNED: &[OwnedFlag] = &[
     owned("enable-prompt-tokens-details", "nothing: it is always on"),
     owned("tensor-parallel-size", "spec.parallelism.tensor"),
     owned("pipeline-parallel-size", "spec.parallelism.pipeline"),
-    owned("data-parallel-size", "spec.parallelism.data"),
-    owned("data-parallel-size-local", "spec.parallelism.data"),
-    owned("data-parallel-rank", "spec.parallelism.data"),
-    owned("data-parallel-start-rank", "spec.parallelism.data"),
-    owned("data-parallel-address", "spec.parallelism.data"),
-    owned("data-parallel-rpc-port", "spec.parallelism.data"),
-    owned("data-parallel-backend", "spec.parallelism.data"),
-    owned("data-parallel-hybrid-lb", "spec.parallelism.data"),
-    owned("data-parallel-external-lb", "spec.parallelism.data"),
-    owned("data-parallel-multi-port-external-lb", "spec.parallelism.data"),
     owned("shutdown-timeout", "spec.lifecycle.drainTimeout"),
     owned("config", "the flags of that file, here in args"),
     owned("headless", "spec.replicas"),
     owned("nnodes", "spec.replicas"),
     owned("node-rank", "spec.replicas"),
+];
+
+/// Beginnings of flags: every flag that begins so is owned.
+pub const FAMILIES: &[OwnedFlag] = &[
+    owned("data-parallel-", "spec.parallelism.data"),
     owned(
-        "ssl-keyfile",
-        "TLS at the gateway; probes, picker and Envoy speak plain HTTP to engines",
-    ),
-    owned(
-        "ssl-certfile",
+        "ssl-",
         "TLS at the gateway; probes, picker and Envoy speak plain HTTP to engines",
     ),
 ];
@@ -95,18 +86,19 @@ pub fn instead_of(arg: &str) -> Option<&'static str> {
         return Some(instead);
     }
     let words = word.strip_prefix("--")?.replace('_', "-");
-    OWNED
-        .iter()
-        .find(|owned| owned.flag == words)
+    let exact = OWNED.iter().find(|owned| owned.flag == words);
+    exact
+        .or_else(|| FAMILIES.iter().find(|owned| words.starts_with(owned.flag)))
         .map(|owned| owned.instead)
 }
 
-/// The same as a regular expression (RE2) for CEL.
+/// The same as a regular expression (RE2) for CEL. Its length counts in the estimated cost, so a dot stands for both
+/// dash and underscore.
 pub(super) fn pattern() -> String {
-    let long: Vec<_> = OWNED
-        .iter()
-        .map(|owned| owned.flag.replace('-', "[-_]"))
-        .collect();
+    let any = |flag: &str| flag.replace('-', ".");
+    let exact = OWNED.iter().map(|owned| any(owned.flag));
+    let families = FAMILIES.iter().map(|owned| format!("{}[^=. ]*", any(owned.flag)));
+    let long: Vec<_> = exact.chain(families).collect();
     let short: Vec<_> = SHORT
         .iter()
         .map(|(short, _)| short.trim_start_matches('-'))
@@ -128,6 +120,11 @@ mod tests {
             ("--kv-events-config.topic", "spec.engine.kvEvents"),
             ("-tp", "spec.parallelism.tensor"),
             ("-tp=4", "spec.parallelism.tensor"),
+            ("--data-parallel-rank=1", "spec.parallelism.data"),
+            (
+                "--ssl_keyfile",
+                "TLS at the gateway; probes, picker and Envoy speak plain HTTP to engines",
+            ),
         ] {
             assert_eq!(instead_of(arg), Some(instead), "{arg}");
         }

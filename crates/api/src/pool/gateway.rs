@@ -13,7 +13,6 @@ use crate::foreign::gateway::{HttpRouteMatch, ParentReference};
 /// How requests from outside reach the pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-validations" = gateway_rules()))]
 pub struct Gateway {
     /// Gateways to which the pool's HTTPRoute attaches. Default: none, and no route.
     #[schemars(length(max = 8))]
@@ -156,12 +155,14 @@ pub struct Monitoring {
     pub alerts: bool,
 }
 
-fn gateway_rules() -> [Rule; 2] {
+/// Rules of `spec.gateway`, from the specification down.
+pub(super) fn gateway_rules() -> [Rule; 2] {
     [
-        Rule::new("self.parentRefs.size() > 0 || (self.hostnames.size() == 0 && self.matches.size() == 0)")
-            .message("hostnames and matches belong to the route, which needs a Gateway; add parentRefs or remove them"),
-        Rule::new("self.hostnames.all(h, h.matches('^([*][.])?[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*$'))")
+        Rule::new("self.gateway.parentRefs.size() > 0 || (self.gateway.hostnames.size() == 0 && self.gateway.matches.size() == 0)")
+            .message("hostnames and matches belong to the route, which needs a Gateway; add parentRefs or remove them")
+            .field_path(".gateway"),
+        Rule::new("self.gateway.hostnames.all(h, h.matches('^([*][.])?[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*$'))")
             .message("holds something that is no host name; write lower-case DNS names such as llm.example.com or *.example.com")
-            .field_path(".hostnames"),
+            .field_path(".gateway.hostnames"),
     ]
 }

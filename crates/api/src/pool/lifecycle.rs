@@ -75,7 +75,6 @@ pub struct ProbeOverride {
 /// How engines are replaced when the pool changes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-validations" = rollout_rules()))]
 pub struct Rollout {
     /// Auto (a new engine first; when no accelerator is free for it, an old one goes first), RollingUpdate (by
     /// maxSurge and maxUnavailable) or Recreate (all old ones go first). Default Auto.
@@ -151,17 +150,18 @@ fn between(least: &str, most: &str) -> Rule {
     ).as_str())
 }
 
-fn rollout_rules() -> [Rule; 2] {
-    let zero = |field: &str| {
-        format!("(type(self.{field}) == int ? self.{field} == 0 : string(self.{field}).matches('^0+%?$'))")
-    };
+/// Rules of `spec.rollout`, from the specification down.
+pub(super) fn rollout_rules() -> [Rule; 2] {
+    let zero = |field: &str| format!("string(self.rollout.{field}).matches('^0+%?$')");
     let (no_surge, no_unavailable) = (zero("maxSurge"), zero("maxUnavailable"));
     [
-        Rule::new("self.strategy == 'RollingUpdate' || (!has(self.maxSurge) && !has(self.maxUnavailable))")
-            .message("maxSurge and maxUnavailable are only for strategy RollingUpdate; set strategy: RollingUpdate or remove them"),
+        Rule::new("self.rollout.strategy == 'RollingUpdate' || (!has(self.rollout.maxSurge) && !has(self.rollout.maxUnavailable))")
+            .message("maxSurge and maxUnavailable are only for strategy RollingUpdate; set strategy: RollingUpdate or remove them")
+            .field_path(".rollout"),
         Rule::new(format!(
-            "!has(self.maxUnavailable) || !{no_unavailable} || (has(self.maxSurge) && !{no_surge})"
+            "!has(self.rollout.maxUnavailable) || !{no_unavailable} || (has(self.rollout.maxSurge) && !{no_surge})"
         ))
-        .message("maxSurge and maxUnavailable cannot both be 0, or no rollout could take a step; raise one of them (maxUnavailable: 1 needs no free accelerator)"),
+        .message("maxSurge and maxUnavailable cannot both be 0, or no rollout could take a step; raise one of them (maxUnavailable: 1 needs no free accelerator)")
+        .field_path(".rollout"),
     ]
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Model {
     /// Where the model is: hf://ORG/NAME (Hugging Face), ms://ORG/NAME (ModelScope), pvc://CLAIM/PATH (a volume claim
     /// of this namespace), file:///PATH (in the image or a mount of podTemplate) or s3://BUCKET/PATH.
-    #[schemars(length(min = 1, max = 1024))]
+    #[schemars(length(max = 1024))]
     #[schemars(extend("x-kubernetes-validations" = uri_rules()))]
     pub uri: String,
     /// Branch, tag or commit of the model's repository. Default: the repository's own default branch. Only for
@@ -87,7 +87,7 @@ pub struct Adapter {
     ]))]
     pub name: String,
     /// Where the adapter is; the same schemes as model.uri.
-    #[schemars(length(min = 1, max = 1024))]
+    #[schemars(length(max = 1024))]
     #[schemars(extend("x-kubernetes-validations" = uri_rules()))]
     pub uri: String,
 }
@@ -212,7 +212,7 @@ fn uri_rules() -> [Rule; 2] {
     ]
 }
 
-fn model_rules() -> [Rule; 2] {
+fn model_rules() -> [Rule; 5] {
     [
         Rule::new("self.revision == '' || self.uri.startsWith('hf://') || self.uri.startsWith('ms://')")
             .message("only hf:// and ms:// have revisions; remove the revision or name a repository in uri")
@@ -220,6 +220,18 @@ fn model_rules() -> [Rule; 2] {
         Rule::new("self.endpoint == '' || self.uri.startsWith('hf://') || self.uri.startsWith('ms://')")
             .message("only hf:// and ms:// are downloaded from a mirror; remove the endpoint or name a repository in uri")
             .field_path(".endpoint"),
+        Rule::new("!self.adapters.exists(a, a.name in self.servedNames)")
+            .message("an adapter has the name of the model, so that requests for it would be ambiguous; give the adapter a name of its own")
+            .field_path(".adapters"),
+        Rule::new("!self.adapters.exists(a, a.uri.startsWith('s3://'))")
+            .message("vLLM does not load adapters from s3://; put them on a volume (pvc://) or into a repository (hf://, ms://)")
+            .field_path(".adapters"),
+        Rule::new(
+            "!(self.uri.startsWith('hf://') && self.adapters.exists(a, a.uri.startsWith('ms://'))) && \
+             !(self.uri.startsWith('ms://') && self.adapters.exists(a, a.uri.startsWith('hf://')))",
+        )
+        .message("an engine downloads from one site only; take model and adapters both from hf:// or both from ms://, or put the adapters on a volume (pvc://)")
+        .field_path(".adapters"),
     ]
 }
 

@@ -47,17 +47,26 @@ impl Default for Parallelism {
 /// Which accelerators engines run on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-validations" = accelerator_rules()))]
 pub struct Accelerator {
     /// Kind of accelerator: H20 (96 GB), H20-3e (141 GB) or Custom, which needs productLabelKey and
     /// productLabelValues. Default H20.
     pub class: AcceleratorClass,
     /// Label of nodes that tells the accelerator's product. Default nvidia.com/gpu.product.
     #[schemars(length(max = 317))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        Rule::new("self == '' || self.matches('^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$')")
+            .message("is no label key; write NAME or DOMAIN/NAME, such as nvidia.com/gpu.product"),
+    ]))]
     pub product_label_key: String,
     /// Values of that label, any of which will do. Default: the class's own, such as NVIDIA-H20.
     #[schemars(length(max = 32), inner(length(min = 1, max = 63)))]
-    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "set",
+        "x-kubernetes-validations" = [
+            Rule::new("self.all(v, v.matches('^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$'))")
+                .message("holds something that cannot be a label's value; use letters, digits, dots, dashes and underscores, as kubectl get nodes --show-labels shows them"),
+        ],
+    ))]
     pub product_label_values: Vec<String>,
     /// Resource that pods ask for to get an accelerator. Default nvidia.com/gpu.
     #[schemars(length(min = 1, max = 317))]
@@ -130,7 +139,6 @@ impl Accelerator {
 /// What the engine's container gets beside accelerators, as request and as limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-validations" = resource_rules()))]
 pub struct EngineResources {
     /// Processor cores. Default "16".
     #[schemars(schema_with = "schema::quantity")]
@@ -194,33 +202,36 @@ pub struct Placement {
     pub host_network: bool,
 }
 
-fn accelerator_rules() -> [Rule; 2] {
+/// Rules of `spec.accelerator`, from the specification down.
+pub(super) fn accelerator_rules() -> [Rule; 2] {
     [
-        Rule::new("self.class != 'Custom' || (self.productLabelKey != '' && self.productLabelValues.size() > 0)")
-            .message("class Custom needs productLabelKey and productLabelValues; take them from the labels of your nodes (kubectl get nodes --show-labels)"),
-        Rule::new("self.class == 'Custom' || self.productLabelKey == '' || self.productLabelValues.size() > 0")
+        Rule::new("self.accelerator.class != 'Custom' || (self.accelerator.productLabelKey != '' && self.accelerator.productLabelValues.size() > 0)")
+            .message("class Custom needs productLabelKey and productLabelValues; take them from the labels of your nodes (kubectl get nodes --show-labels)")
+            .field_path(".accelerator"),
+        Rule::new("self.accelerator.class == 'Custom' || self.accelerator.productLabelKey == '' || self.accelerator.productLabelValues.size() > 0")
             .message("productLabelKey without productLabelValues matches no node; list the values that your nodes have under this label")
-            .field_path(".productLabelValues"),
+            .field_path(".accelerator.productLabelValues"),
     ]
 }
 
-fn resource_rules() -> Vec<Rule> {
+/// Rules of `spec.resources`, from the specification down.
+pub(super) fn resource_rules() -> Vec<Rule> {
     let positive = |field: &str| {
         Rule::new(format!(
-            "!isQuantity(string(self.{field})) || quantity(string(self.{field})).isGreaterThan(quantity('0'))"
+            "!isQuantity(string(self.resources.{field})) || quantity(string(self.resources.{field})).isGreaterThan(quantity('0'))"
         ))
         .message("must be more than 0; write a quantity such as 16 or 128Gi")
-        .field_path(format!(".{field}"))
+        .field_path(format!(".resources.{field}"))
     };
     vec![
         positive("cpu"),
         positive("memory"),
         positive("sharedMemory"),
         Rule::new(
-            "!isQuantity(string(self.memory)) || !isQuantity(string(self.sharedMemory)) || \
-             quantity(string(self.sharedMemory)).isLessThan(quantity(string(self.memory)))",
+            "!isQuantity(string(self.resources.memory)) || !isQuantity(string(self.resources.sharedMemory)) || \
+             quantity(string(self.resources.sharedMemory)).isLessThan(quantity(string(self.resources.memory)))",
         )
         .message("sharedMemory counts against memory and has to be smaller; lower it or raise memory")
-        .field_path(".sharedMemory"),
+        .field_path(".resources.sharedMemory"),
     ]
 }

@@ -9,8 +9,10 @@ use k8s_openapi::apimachinery::pkg::{
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Map, Value, json};
 
+use super::flags;
+
 /// Bounds of what comes from Kubernetes' own types, which have none.
-const STRING: u64 = 512;
+const STRING: u64 = 8_192;
 const LIST: u64 = 32;
 const MAP: u64 = 32;
 
@@ -42,6 +44,9 @@ fn bound(schema: &mut Value) {
             *text = format!("{first}.");
         }
     }
+    if schema.contains_key("x-kubernetes-int-or-string") {
+        default_limit(schema, "maxLength", 64);
+    }
     let kind = schema.get("type").and_then(Value::as_str).map(str::to_owned);
     match kind.as_deref() {
         Some("string") => default_limit(schema, "maxLength", STRING),
@@ -63,6 +68,23 @@ fn bound(schema: &mut Value) {
 
 fn default_limit(schema: &mut Map<String, Value>, name: &str, limit: u64) {
     schema.entry(name).or_insert(json!(limit));
+}
+
+/// Flags for the engine. The API server counts the cost of the pattern once for each byte of each item.
+pub(super) fn args(_: &mut SchemaGenerator) -> Schema {
+    let pattern = flags::pattern();
+    json_schema!({
+        "type": "array",
+        "maxItems": 96,
+        "items": {
+            "type": "string",
+            "maxLength": 1_024,
+            "x-kubernetes-validations": [{
+                "rule": format!("!self.matches('{pattern}')"),
+                "messageExpression": "self + ' is a flag that the operator sets; remove it and use its field (kubectl explain inferencepools.lmetric.io.spec)'",
+            }],
+        },
+    })
 }
 
 /// A quantity as Kubernetes writes it: 16, 500m, 128Gi.
@@ -89,7 +111,7 @@ pub(super) fn int_or_percent(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-int-or-string": true,
         "maxLength": 8,
         "x-kubernetes-validations": [{
-            "rule": "type(self) == int ? self >= 0 : string(self).matches('^(100|[0-9]{1,2})%$')",
+            "rule": "string(self).matches('^[0-9]+$') ? self == int(string(self)) : string(self).matches('^(100|[0-9]{1,2})%$')",
             "message": "is neither a count nor a percentage; write a number such as 1, or a percentage from \"0%\" to \"100%\"",
         }],
     })

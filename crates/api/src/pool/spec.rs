@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 
 use super::{
-    cache::Cache,
+    cache::{self, Cache},
     engine::Engine,
-    gateway::{Gateway, Monitoring, NetworkPolicySpec},
-    lifecycle::{Disruption, Lifecycle, Probes, Rollout},
+    gateway::{self, Gateway, Monitoring, NetworkPolicySpec},
+    lifecycle::{self, Disruption, Lifecycle, Probes, Rollout},
     loose::Loose,
     model::Model,
-    placement::{Accelerator, EngineResources, Parallelism, Placement},
+    placement::{self, Accelerator, EngineResources, Parallelism, Placement},
     routing::{Picker, Routing},
     status::InferencePoolStatus,
 };
@@ -170,6 +170,8 @@ pub(super) fn name_rule() -> Rule {
         .message("metadata.name names Services too: at most 40 lower-case letters, digits and dashes, a letter first, no dots; instead of qwen2.5-7b use qwen2-5-7b")
 }
 
+/// Rules of everything in the specification that has a default. They cannot stand in its own schema: the API server
+/// checks a default against it before the defaults inside of it are filled in.
 fn rules() -> Vec<Rule> {
     let disjoint = |one: &str, other: &str| {
         format!(
@@ -181,11 +183,11 @@ fn rules() -> Vec<Rule> {
         "engine.kvEvents.port",
         "engine.kvEvents.replayPort",
     );
-    vec![
+    let mut rules = vec![
         Rule::new(
             "self.parallelism.tensor * self.parallelism.pipeline * self.parallelism.data <= self.accelerator.gpusPerNode",
         )
-        .message("an engine needs tensor × pipeline × data accelerators of one node and that is more than accelerator.gpusPerNode; lower one of them")
+        .message("an engine needs tensor × pipeline × data accelerators of one node, and that is more than accelerator.gpusPerNode; lower one of the three")
         .field_path(".parallelism"),
         Rule::new(format!(
             "{} && {} && {}",
@@ -200,7 +202,16 @@ fn rules() -> Vec<Rule> {
         )
         .message("with parallelism.data ports each, engine.port, kvEvents.port or kvEvents.replayPort goes beyond 65535; lower it")
         .field_path(".engine"),
-    ]
+        Rule::new("self.gateway.plug != 'InferencePool' || self.parallelism.data <= 8")
+            .message("a GIE InferencePool has at most 8 ports and data-parallel ranks take one each; lower parallelism.data or choose plug: EnvoyGateway or a standalone Envoy")
+            .field_path(".gateway.plug"),
+    ];
+    rules.extend(placement::accelerator_rules());
+    rules.extend(placement::resource_rules());
+    rules.extend(cache::rules());
+    rules.extend(lifecycle::rollout_rules());
+    rules.extend(gateway::gateway_rules());
+    rules
 }
 
 const fn one() -> i32 {
