@@ -30,7 +30,7 @@ patches:
     metadata: {name: any}
     spec:
       engine: {image: "$VLLM_IMAGE"}
-      resources: {cpu: 20m, memory: 128Mi, sharedMemory: 16Mi}
+      resources: {cpu: 100m, memory: 128Mi, sharedMemory: 16Mi}
       cache: {type: None, size: null, storageClassName: null, accessMode: null, claimName: null, path: null, retain: null}
       lifecycle: {startupTimeout: 2m, drainTimeout: 10s}
       picker: {resources: $small}

@@ -23,22 +23,22 @@ stripped() { # BINARY: a copy without debug information
 }
 
 image() { # VARIABLE NAME PREFIX FILE[=PATH]...: makes and loads it
-  local variable=$1 name=$2 prefix=$3 hash tar file
+  local variable=$1 name=$2 prefix=$3 hash loaded file
   shift 3
   hash=$( (printf '%s\n' "${mkimage_flags[@]}" "${@##*=}" && for file in "$@"; do sha256sum <"${file%%=*}"; done) | sha256sum | cut -c1-12)
   echo "$variable=e2e.local/$name:$prefix$hash" >>"$work/images.env"
-  tar=$dir/images/$name-$hash.tar
-  if [ ! -e "$tar.loaded" ]; then
+  loaded=$dir/images/$name:$prefix$hash
+  if [ ! -e "$loaded" ]; then
     mkimage "${mkimage_flags[@]}" "$work/$name.tar" "e2e.local/$name:$prefix$hash" "$@"
     "$here/load.sh" "$dir" "$work/$name.tar"
-    : >"$tar.loaded"
+    : >"$loaded"
   fi
 }
 
 mkimage_flags=(-user 65532)
-programs=(lmetric-operator lmetric-epp lmetric-drain lmetric)
-for program in "${programs[@]}" vllm-sim; do stripped "$program"; done
-image LMETRIC_IMAGE lmetric '' "${programs[@]/#/$work/}"
+for program in lmetric-operator lmetric-epp lmetric-drain lmetric vllm-sim; do stripped "$program"; done
+image LMETRIC_IMAGE lmetric '' "$work/lmetric=/lmetric" "$work/lmetric-operator=/lmetric-operator" \
+  "$work/lmetric-epp=/lmetric-epp" "$work/lmetric-drain=/lmetric-drain"
 
 # Stands in for vLLM's own image: the same command, the same flags. Its version
 # is in the tag, where the operator looks for it.

@@ -55,7 +55,7 @@ async fn apply_example(stage: &Stage) -> anyhow::Result<()> {
             "metadata": {"name": "any"},
             "spec": {
                 "engine": {"image": stage.cluster.images().vllm},
-                "resources": {"cpu": "20m", "memory": "128Mi", "sharedMemory": "16Mi"},
+                "resources": {"cpu": "100m", "memory": "128Mi", "sharedMemory": "16Mi"},
                 "cache": {"type": "None", "size": null, "storageClassName": null, "accessMode": null, "claimName": null, "path": null, "retain": null},
                 "lifecycle": {"startupTimeout": "2m", "drainTimeout": "10s"},
                 "picker": {"resources": small},

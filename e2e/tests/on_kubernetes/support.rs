@@ -159,7 +159,7 @@ impl Stage {
                     "env": [{"name": "VLLM_SIM_FLAGS", "value": "--speed 0.25"}],
                 },
                 "replicas": replicas,
-                "resources": {"cpu": "20m", "memory": "128Mi", "sharedMemory": "16Mi"},
+                "resources": {"cpu": "150m", "memory": "128Mi", "sharedMemory": "16Mi"},
                 "lifecycle": {"startupTimeout": "1m", "drainTimeout": "20s"},
                 "picker": {"resources": small("20m", "64Mi")},
                 "gateway": {"standalone": {"replicas": 1, "resources": small("20m", "64Mi")}},
