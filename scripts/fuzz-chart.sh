@@ -2,7 +2,8 @@
 # Lints the chart and renders it with the values of charts/lmetric/ci and with values drawn by chance; everything has to
 # parse, no object may be there twice, and values that mean nothing have to be refused. Usage:
 #   fuzz-chart.sh [--server] [SEED [COUNT]]
-# With --server each result also goes to `kubectl apply --dry-run=server`, without the kinds that the cluster lacks.
+# With --server each result also goes to `kubectl apply --dry-run=server`, without the kinds that the cluster lacks; for that
+# time there is a namespace lmetric-fuzz.
 # Needs helm and kubectl.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,8 +14,21 @@ chart=charts/lmetric
 built=${LMETRIC_CACHE:-$HOME/.cache/lmetric}/cluster/bin
 if ! command -v kubectl >/dev/null; then PATH=$PATH:$built; fi
 command -v kubectl >/dev/null || { echo "missing: kubectl; remedy: make cluster builds one, or put one on PATH" >&2 && exit 1; }
+namespace=lmetric-fuzz
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+finish() {
+  rm -rf "$work"
+  if [ -n "$server" ]; then kubectl delete namespace "$namespace" --wait=false >/dev/null; fi
+}
+if [ -n "$server" ]; then
+  kubectl create namespace "$namespace" >/dev/null
+  for _ in {1..30}; do
+    if kubectl -n "$namespace" get serviceaccount default >/dev/null 2>&1; then break; fi
+    sleep 0.5
+  done
+  known=$(kubectl api-resources --no-headers | awk '{print $NF}' | tr '\n' ' ')
+fi
+trap finish EXIT
 failed=0
 fail() { # WHAT OUTPUT
   echo "FAILED: $1" >&2
@@ -29,7 +43,7 @@ printf 'resources: [all.yaml]\n' >"$work/kustomization.yaml"
 check() { # NAME FLAG...
   local name=$1
   shift
-  if ! scripts/helm.sh template lmetric "$chart" --namespace lmetric-system "$@" >"$work/all.yaml" 2>"$work/log"; then
+  if ! scripts/helm.sh template lmetric "$chart" --namespace "$namespace" "$@" >"$work/all.yaml" 2>"$work/log"; then
     fail "$name: template $*" "$work/log"
   elif ! kubectl kustomize "$work" >"$work/read.yaml" 2>"$work/log"; then
     fail "$name: parse $*" "$work/log"
@@ -40,9 +54,8 @@ check() { # NAME FLAG...
   fi
 }
 apply() {
-  kubectl create namespace lmetric-system --dry-run=client -o yaml | kubectl apply -f - >"$work/log" 2>&1
   # documents of kinds that the cluster does not know
-  awk -v RS='---\n' -v ORS='---\n' -v known="$(kubectl api-resources --no-headers | awk '{print $NF}' | tr '\n' ' ')" '
+  awk -v RS='---\n' -v ORS='---\n' -v known="$known" '
     BEGIN {split(known, list, " "); for (i in list) kinds[list[i]] = 1}
     match($0, /(^|\n)kind: [A-Za-z]+/) {kind = substr($0, RSTART, RLENGTH); sub(/.*: /, "", kind); if (kind in kinds) print}
   ' "$work/read.yaml" >"$work/known.yaml"
@@ -56,7 +69,7 @@ RANDOM=$seed
 switches=(podDisruptionBudget.enabled serviceAccount.create rbac.create rbac.pickerRole rbac.aggregate rbac.clusterReads crds.install crds.keep
   networkPolicy.enabled monitoring.podMonitor.enabled monitoring.prometheusRule.enabled monitoring.dashboards.enabled)
 choices=(
-  'replicas=0' 'replicas=1' 'replicas=3' 'watchNamespace=models' 'watchNamespace=lmetric-system' 'image.tag=v1'
+  'replicas=0' 'replicas=1' 'replicas=3' 'watchNamespace=default' 'watchNamespace=lmetric-fuzz' 'image.tag=v1'
   "image.digest=sha256:$(printf %064d 1)" 'image.pullPolicy=Always' 'imagePullSecrets[0].name=registry' 'picker.image=other/picker:1' 'log.filter=info\,kube=debug'
   'extraArgs[0]=--concurrency=4' 'podLabels.a=b' 'podAnnotations.a=b' 'nodeSelector.a=b' 'tolerations[0].operator=Exists' 'priorityClassName=system-cluster-critical'
   'podDisruptionBudget.maxUnavailable=50%' 'serviceAccount.name=other' 'topologySpreadConstraints=null' 'resources.limits=null' 'networkPolicy.apiServerPorts=null'
