@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Lints the chart and renders it with the values of charts/lmetric/ci and with values drawn by chance; everything has to
-# parse, no object may be there twice, and values that mean nothing have to be refused. Usage:
+# parse, no object may be there twice, and values that mean nothing have to be refused. manifests/ has to be fresh. Usage:
 #   fuzz-chart.sh [--server] [SEED [COUNT]]
-# With --server each result also goes to `kubectl apply --dry-run=server`, without the kinds that the cluster lacks; for that
-# time there is a namespace lmetric-fuzz.
+# With --server each result also goes to `kubectl apply --dry-run=server`, without the kinds that the cluster lacks; so do
+# the examples, if the cluster has the CRD. For that time there is a namespace lmetric-fuzz.
 # Needs helm and kubectl.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -37,6 +37,7 @@ fail() { # WHAT OUTPUT
 }
 
 scripts/helm.sh lint --strict "$chart" >"$work/lint" 2>&1 || fail lint "$work/lint"
+scripts/render-manifests.sh --check >"$work/log" 2>&1 || fail manifests "$work/log"
 
 # kustomize reads every key once, and every object by its name once.
 printf 'resources: [all.yaml]\n' >"$work/kustomization.yaml"
@@ -86,6 +87,12 @@ for ((i = 0; i < count; i++)); do
   done
   check "seed $seed.$i" "${flags[@]}"
 done
+
+if [ -n "$server" ] && [[ " $known " == *" InferencePool "* ]]; then
+  for example in manifests/examples/*.yaml; do
+    kubectl apply --namespace "$namespace" --dry-run=server -f "$example" >"$work/log" 2>&1 || fail "$example" "$work/log"
+  done
+fi
 
 # values that mean nothing
 refuse() { # VALUE WORD
