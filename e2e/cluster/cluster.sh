@@ -54,12 +54,16 @@ exec)
   inside "$@"
   ;;
 down)
-  if [ ! -e "$dir" ]; then exit 0; fi
-  exec 9>"$dir.lock"
-  flock 9
-  end
-  rm -f "$dir.lock"
-  rmdir "$(dirname "$dir")" 2>/dev/null || true
+  # without a name of its own, that of e2e-core as well, which LMETRIC_KEEP may have left
+  for dir in "$dir" ${LMETRIC_CLUSTER-"$dir-core"}; do
+    if [ -e "$dir" ]; then
+      exec 9>"$dir.lock"
+      flock 9
+      end
+      rm -f "$dir.lock"
+    fi
+  done
+  rmdir "$cache/run" 2>/dev/null || true
   ;;
 dir) echo "$dir" ;;
 *)

@@ -1,6 +1,7 @@
 //! The operator, its chart and everything it makes on a real Kubernetes. `make e2e-core` starts the cluster and runs this inside it;
 //! elsewhere every test here is skipped by name.
 
+mod bad_input;
 mod bad_objects;
 mod chart;
 mod crds;

@@ -73,6 +73,10 @@ async fn kill_a_picker(stage: &Stage, replicas: usize) -> anyhow::Result<Killed>
     let mut pool = stage.pool("p", 2);
     pool["spec"]["picker"]["replicas"] = json!(replicas);
     stage.serve(&pool).await?;
+    stage
+        .cluster
+        .ready_pods(&stage.namespace, &selector("p", "picker"), replicas, Duration::from_secs(30))
+        .await?;
     let client = stage.envoy("p").await?;
     let mut streams = long_streams(&client);
     tokio::time::sleep(Duration::from_secs(2)).await;
