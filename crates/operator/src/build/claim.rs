@@ -53,7 +53,10 @@ mod tests {
         ] {
             assert_eq!(build(&testing::pool(json!({"cache": cache}))), None);
         }
-        let claim = build(&testing::pool(json!({"cache": {"type": "PVC", "storageClassName": "fast"}}))).unwrap();
+        let claim = build(&testing::pool(
+            json!({"cache": {"type": "PVC", "storageClassName": "fast"}}),
+        ))
+        .unwrap();
         assert_eq!(claim.metadata.name.as_deref(), Some("qwen-cache"));
         assert_eq!(
             serde_json::to_value(claim.spec).unwrap(),

@@ -48,7 +48,8 @@ mod tests {
 
     #[test]
     fn gateways_are_shown_every_rank_and_the_picker() {
-        let validated = testing::pool(json!({"parallelism": {"data": 2}, "routing": {"failureMode": "FailOpen"}}));
+        let validated =
+            testing::pool(json!({"parallelism": {"data": 2}, "routing": {"failureMode": "FailOpen"}}));
         let pool = build(&validated).unwrap();
         assert_eq!(pool.metadata.name.as_deref(), Some("qwen"));
         assert_eq!(
@@ -63,7 +64,8 @@ mod tests {
 
     #[test]
     fn more_ranks_than_gie_can_name_are_an_error_with_a_remedy() {
-        let validated = testing::pool(json!({"parallelism": {"data": 9}, "accelerator": {"gpusPerNode": 16}}));
+        let validated =
+            testing::pool(json!({"parallelism": {"data": 9}, "accelerator": {"gpusPerNode": 16}}));
         let error = build(&validated).unwrap_err().to_string();
         assert!(
             error.contains("parallelism.data") && error.contains("standalone"),

@@ -22,7 +22,7 @@ mod service_account;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use engine::{TemplateRevision, protected};
+pub use engine::TemplateRevision;
 pub use network_policy::is_open;
 pub use picker::config::KEY as PICKER_CONFIG_KEY;
 
@@ -42,14 +42,11 @@ pub enum BuildError {
         "status.templateRevision is {0} and this operator builds up to {TEMPLATE_REVISION}; install an operator at least as new as the one that wrote it"
     )]
     UnknownRevision(i32),
-    /// The overlay changes what draining or selection rest on.
-    #[error("spec.podTemplate.{field} is not the pool's to change; {remedy}")]
-    Protected {
-        /// Path below `podTemplate`.
-        field: String,
-        /// What to do instead.
-        remedy: &'static str,
-    },
+    /// The overlay uses a name of the drain tool's own.
+    #[error(
+        "spec.podTemplate.spec.{0} holds lmetric-drain, which installs the drain tool; give yours another name"
+    )]
+    NameTaken(&'static str),
     /// GIE's InferencePool names at most eight ports.
     #[error(
         "spec.parallelism.data is {0} and a Gateway's InferencePool names at most 8 ports; lower it or use gateway.standalone"
@@ -106,7 +103,12 @@ mod tests {
 
     #[test]
     fn a_pool_without_wishes_owns_engines_and_a_picker() {
-        let built = build(&testing::pool(json!({})), &testing::images(), &testing::versions()).unwrap();
+        let built = build(
+            &testing::pool(json!({})),
+            &testing::images(),
+            &testing::versions(),
+        )
+        .unwrap();
         assert_eq!(built.deployments.len(), 2);
         assert_eq!(built.services.len(), 2);
         assert_eq!(built.config_maps.len(), 1);
@@ -138,7 +140,14 @@ mod tests {
 
     #[test]
     fn equal_pools_give_equal_objects() {
-        let once = || build(&testing::pool(json!({})), &testing::images(), &testing::versions()).unwrap();
+        let once = || {
+            build(
+                &testing::pool(json!({})),
+                &testing::images(),
+                &testing::versions(),
+            )
+            .unwrap()
+        };
         assert_eq!(once(), once());
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, Container, ContainerPort, EmptyDirVolumeSource, LocalObjectReference,
-    PodAffinityTerm, PodAntiAffinity, ResourceRequirements, SeccompProfile, SecurityContext, Volume, VolumeMount,
-    WeightedPodAffinityTerm,
+    PodAffinityTerm, PodAntiAffinity, ResourceRequirements, SeccompProfile, SecurityContext, Volume,
+    VolumeMount, WeightedPodAffinityTerm,
 };
 use lmetric_api::pool::{Component, Quantity, Resources, SecretName};
 
@@ -159,7 +159,8 @@ mod tests {
     #[test]
     fn amounts_of_the_pool_take_the_place_of_all_of_ours() {
         let own = |written| serde_json::from_value::<Resources>(written).unwrap();
-        let built = |own| serde_json::to_value(requirements(&own, &[("cpu", "1")], &[("memory", "4Gi")])).unwrap();
+        let built =
+            |own| serde_json::to_value(requirements(&own, &[("cpu", "1")], &[("memory", "4Gi")])).unwrap();
         assert_eq!(
             built(own(json!({}))),
             json!({"requests": {"cpu": "1"}, "limits": {"memory": "4Gi"}})

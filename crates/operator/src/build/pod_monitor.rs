@@ -79,9 +79,6 @@ mod tests {
             ("qwen-picker", "admin/metrics"),
             ("qwen-envoy", "status/stats/prometheus"),
         ];
-        assert_eq!(
-            found,
-            expected.map(|(name, at)| (name.to_owned(), at.to_owned()))
-        );
+        assert_eq!(found, expected.map(|(name, at)| (name.to_owned(), at.to_owned())));
     }
 }

@@ -14,19 +14,22 @@ use crate::validated::Validated;
 pub(super) fn build(validated: &Validated) -> PrometheusRule {
     let (namespace, pool) = (&validated.namespace, &validated.name);
     let labels = format!(r#"namespace="{namespace}",lmetric_io_pool="{pool}""#);
-    let alert = |name: &str, severity: &str, minutes: u32, expression: String, summary: &str, remedy: &str| AlertRule {
-        alert: Some(name.to_owned()),
-        expr: IntOrString::String(expression),
-        for_: Some(format!("{minutes}m")),
-        labels: BTreeMap::from([
-            ("severity".to_owned(), severity.to_owned()),
-            ("pool".to_owned(), pool.clone()),
-        ]),
-        annotations: BTreeMap::from([
-            ("summary".to_owned(), format!("{namespace}/{pool}: {summary}")),
-            ("description".to_owned(), remedy.to_owned()),
-        ]),
-    };
+    let alert =
+        |name: &str, severity: &str, minutes: u32, expression: String, summary: &str, remedy: &str| {
+            AlertRule {
+                alert: Some(name.to_owned()),
+                expr: IntOrString::String(expression),
+                for_: Some(format!("{minutes}m")),
+                labels: BTreeMap::from([
+                    ("severity".to_owned(), severity.to_owned()),
+                    ("pool".to_owned(), pool.clone()),
+                ]),
+                annotations: BTreeMap::from([
+                    ("summary".to_owned(), format!("{namespace}/{pool}: {summary}")),
+                    ("description".to_owned(), remedy.to_owned()),
+                ]),
+            }
+        };
     let rules = vec![
         alert(
             "LMetricNoPicker",

@@ -54,7 +54,12 @@ fn envoy(validated: &Validated, standalone: &Standalone) -> Service {
     }
 }
 
-fn headless(validated: &Validated, component: Component, ports: Vec<ServicePort>, not_ready: bool) -> Service {
+fn headless(
+    validated: &Validated,
+    component: Component,
+    ports: Vec<ServicePort>,
+    not_ready: bool,
+) -> Service {
     Service {
         metadata: meta::of_component(validated, component),
         spec: Some(ServiceSpec {
@@ -101,14 +106,24 @@ mod tests {
                     .iter()
                     .map(|port| format!("{}={}", port["name"].as_str().unwrap(), port["port"]))
                     .collect();
-                json!([service["metadata"]["name"], spec["clusterIP"], spec["publishNotReadyAddresses"], ports])
+                json!([
+                    service["metadata"]["name"],
+                    spec["clusterIP"],
+                    spec["publishNotReadyAddresses"],
+                    ports
+                ])
             })
             .collect();
         assert_eq!(
             json!(brief),
             json!([
                 ["qwen-engine", "None", false, ["http=8000", "http-1=8001"]],
-                ["qwen-picker", "None", true, ["ext-proc=9002", "health=9003", "admin=9090"]],
+                [
+                    "qwen-picker",
+                    "None",
+                    true,
+                    ["ext-proc=9002", "health=9003", "admin=9090"]
+                ],
             ])
         );
     }

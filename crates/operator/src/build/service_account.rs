@@ -40,7 +40,12 @@ mod tests {
         let names = |spec| {
             build(&testing::pool(spec))
                 .into_iter()
-                .map(|account| (account.metadata.name.unwrap(), account.automount_service_account_token))
+                .map(|account| {
+                    (
+                        account.metadata.name.unwrap(),
+                        account.automount_service_account_token,
+                    )
+                })
                 .collect::<Vec<_>>()
         };
         let picker = ("qwen-picker".to_owned(), Some(true));

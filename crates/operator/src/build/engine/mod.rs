@@ -5,13 +5,10 @@ mod overlay;
 mod revision;
 mod v1;
 
-use k8s_openapi::api::apps::v1::{
-    Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
-};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lmetric_api::pool::Component;
 
-pub use overlay::protected;
 pub use revision::TemplateRevision;
 
 use super::{BuildError, meta};
@@ -154,6 +151,9 @@ mod tests {
         assert_eq!(template["metadata"]["labels"]["lmetric.io/pool"], "qwen");
         assert_eq!(template["spec"]["tolerations"], json!([{"operator": "Exists"}]));
         assert_eq!(template["spec"]["containers"][0]["image"], "own");
-        assert_eq!(template["spec"]["containers"][0]["command"], json!(["vllm", "serve"]));
+        assert_eq!(
+            template["spec"]["containers"][0]["command"],
+            json!(["vllm", "serve"])
+        );
     }
 }

@@ -1,79 +1,25 @@
 //! The pool's own changes of the engines' pod template.
 
 use k8s_openapi::{DeepMerge as _, api::core::v1::PodTemplateSpec};
-use lmetric_api::pool::names::{ENGINE_CONTAINER, label};
 
 use super::v1::TOOL;
 use crate::build::BuildError;
 
 /// Merges `overlay` into `template`: lists with keys (containers, variables, volumes, mounts) item by item, other
-/// lists whole.
+/// lists whole. What no pool may change was refused before, by its validation; what is added here under a name of our
+/// own is refused here.
 pub(super) fn merge(template: &mut PodTemplateSpec, overlay: &PodTemplateSpec) -> Result<(), BuildError> {
-    if let Some((field, remedy)) = protected(overlay) {
-        return Err(BuildError::Protected { field, remedy });
+    let spec = overlay.spec.as_ref();
+    let containers = spec.and_then(|spec| spec.init_containers.as_ref());
+    if containers.is_some_and(|containers| containers.iter().any(|container| container.name == TOOL)) {
+        return Err(BuildError::NameTaken("initContainers"));
+    }
+    let volumes = spec.and_then(|spec| spec.volumes.as_ref());
+    if volumes.is_some_and(|volumes| volumes.iter().any(|volume| volume.name == TOOL)) {
+        return Err(BuildError::NameTaken("volumes"));
     }
     template.merge_from(overlay.clone());
     Ok(())
-}
-
-/// The first field of `overlay` that is not the pool's to change, and what to do instead.
-pub fn protected(overlay: &PodTemplateSpec) -> Option<(String, &'static str)> {
-    let labels = overlay
-        .metadata
-        .as_ref()
-        .and_then(|metadata| metadata.labels.as_ref());
-    for key in [label::POOL, label::COMPONENT] {
-        if labels.is_some_and(|labels| labels.contains_key(key)) {
-            return Some((
-                format!("metadata.labels[{key}]"),
-                "remove it: the pool finds its pods by this label",
-            ));
-        }
-    }
-    let spec = overlay.spec.as_ref()?;
-    if spec.termination_grace_period_seconds.is_some() {
-        return Some((
-            "spec.terminationGracePeriodSeconds".to_owned(),
-            "use spec.lifecycle.drainTimeout, to which the grace period follows",
-        ));
-    }
-    if let Some(engine) = spec
-        .containers
-        .iter()
-        .find(|container| container.name == ENGINE_CONTAINER)
-    {
-        let written = [
-            (engine.ports.is_some(), "ports", "use spec.engine.port and spec.engine.kvEvents"),
-            (
-                engine.command.is_some(),
-                "command",
-                "remove it: engines run `vllm serve`; put another program into an image of that name",
-            ),
-            (engine.args.is_some(), "args", "use spec.engine.args"),
-            (
-                engine.lifecycle.is_some(),
-                "lifecycle",
-                "remove it: its preStop drains the engine",
-            ),
-        ];
-        if let Some((_, field, remedy)) = written.into_iter().find(|(is_written, ..)| *is_written) {
-            return Some((format!("spec.containers[{ENGINE_CONTAINER}].{field}"), remedy));
-        }
-    }
-    let tool = |name: &str| name == TOOL;
-    if spec.init_containers.iter().flatten().any(|init| tool(&init.name)) {
-        return Some((
-            format!("spec.initContainers[{TOOL}]"),
-            "give your container another name: this one installs the drain tool",
-        ));
-    }
-    if spec.volumes.iter().flatten().any(|volume| tool(&volume.name)) {
-        return Some((
-            format!("spec.volumes[{TOOL}]"),
-            "give your volume another name: this one holds the drain tool",
-        ));
-    }
-    None
 }
 
 #[cfg(test)]
@@ -88,35 +34,13 @@ mod tests {
     }
 
     #[rstest]
-    #[case(json!({"metadata": {"labels": {"lmetric.io/pool": "other"}}}), "metadata.labels[lmetric.io/pool]")]
-    #[case(
-        json!({"metadata": {"labels": {"app.kubernetes.io/component": "x"}}}),
-        "metadata.labels[app.kubernetes.io/component]"
-    )]
-    #[case(json!({"spec": {"terminationGracePeriodSeconds": 5}}), "spec.terminationGracePeriodSeconds")]
-    #[case(
-        json!({"spec": {"containers": [{"name": "engine", "ports": [{"containerPort": 1}]}]}}),
-        "spec.containers[engine].ports"
-    )]
-    #[case(
-        json!({"spec": {"containers": [{"name": "engine", "command": ["sh"]}]}}),
-        "spec.containers[engine].command"
-    )]
-    #[case(json!({"spec": {"containers": [{"name": "engine", "args": ["-x"]}]}}), "spec.containers[engine].args")]
-    #[case(
-        json!({"spec": {"containers": [{"name": "engine", "lifecycle": {}}]}}),
-        "spec.containers[engine].lifecycle"
-    )]
-    #[case(
-        json!({"spec": {"initContainers": [{"name": "lmetric-drain", "image": "x"}]}}),
-        "spec.initContainers[lmetric-drain]"
-    )]
-    #[case(json!({"spec": {"volumes": [{"name": "lmetric-drain"}]}}), "spec.volumes[lmetric-drain]")]
-    fn what_draining_and_selection_rest_on_is_refused(#[case] written: Value, #[case] field: &str) {
+    #[case(json!({"spec": {"initContainers": [{"name": "lmetric-drain", "image": "x"}]}}), "initContainers")]
+    #[case(json!({"spec": {"volumes": [{"name": "lmetric-drain", "emptyDir": {}}]}}), "volumes")]
+    fn the_drain_tools_own_names_are_taken(#[case] written: Value, #[case] list: &str) {
         let mut template = PodTemplateSpec::default();
-        let error = merge(&mut template, &overlay(written)).unwrap_err();
+        let error = merge(&mut template, &overlay(written)).unwrap_err().to_string();
         assert!(
-            error.to_string().contains(&format!("podTemplate.{field}")),
+            error.starts_with(&format!("spec.podTemplate.spec.{list} holds lmetric-drain")),
             "{error}"
         );
         assert_eq!(template, PodTemplateSpec::default());

@@ -182,8 +182,7 @@ fn any_engine(validated: &Validated) -> Value {
         .collect();
     json!({
         "name": "any-engine",
-        "type": "STRICT_DNS",
-        "dns_lookup_family": "V4_PREFERRED",
+        "cluster_type": strict_dns(),
         "lb_policy": "LEAST_REQUEST",
         "connect_timeout": "2s",
         "circuit_breakers": breakers(),
@@ -196,9 +195,7 @@ fn picker(validated: &Validated) -> Value {
     let host = host(validated, Component::Picker);
     let mut cluster = json!({
         "name": "picker",
-        "type": "STRICT_DNS",
-        "dns_lookup_family": "V4_PREFERRED",
-        "dns_refresh_rate": "2s",
+        "cluster_type": strict_dns(),
         "lb_policy": "LEAST_REQUEST",
         "connect_timeout": "1s",
         // one stream for each request in flight
@@ -303,6 +300,19 @@ fn engine_protocol() -> Value {
     })
 }
 
+/// STRICT_DNS: every address of the name is a host. Pods come and go, so the name is looked up more often than by default.
+fn strict_dns() -> Value {
+    json!({
+        "name": "envoy.cluster.dns",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.clusters.dns.v3.DnsCluster",
+            "dns_refresh_rate": "2s",
+            "dns_lookup_family": "V4_PREFERRED",
+            "all_addresses_in_single_endpoint": false,
+        },
+    })
+}
+
 /// The dot at the end spares the pod's search path.
 fn host(validated: &Validated, component: Component) -> String {
     format!(
@@ -346,7 +356,8 @@ mod tests {
             false,
         );
         assert_eq!(routes(&open)[1]["route"]["cluster"], "any-engine");
-        let endpoints = &open["static_resources"]["clusters"][3]["load_assignment"]["endpoints"][0]["lb_endpoints"];
+        let endpoints =
+            &open["static_resources"]["clusters"][3]["load_assignment"]["endpoints"][0]["lb_endpoints"];
         let address = |at: usize| endpoints[at]["endpoint"]["address"]["socket_address"].clone();
         let host = "qwen-engine.models.svc.cluster.local.";
         assert_eq!(address(0), json!({"address": host, "port_value": 8000}));
@@ -412,8 +423,16 @@ mod tests {
             from["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"][0]["typed_config"]
                 .clone()
         };
-        assert_eq!(cluster(&ours, "engines"), shipped(|from| cluster(from, "engines")));
-        for part in ["health_checks", "circuit_breakers", "transport_socket", "typed_extension_protocol_options"] {
+        assert_eq!(
+            cluster(&ours, "engines"),
+            shipped(|from| cluster(from, "engines"))
+        );
+        for part in [
+            "health_checks",
+            "circuit_breakers",
+            "transport_socket",
+            "typed_extension_protocol_options",
+        ] {
             assert_eq!(
                 cluster(&ours, "picker")[part],
                 shipped(|from| cluster(from, "picker"))[part],
@@ -432,7 +451,10 @@ mod tests {
             Into::into,
         );
         if !envoy.exists() {
-            println!("skipped: no Envoy at {}; `make tools` installs it", envoy.display());
+            println!(
+                "skipped: no Envoy at {}; `make tools` installs it",
+                envoy.display()
+            );
             return;
         }
         let folder = tempfile::tempdir().unwrap();

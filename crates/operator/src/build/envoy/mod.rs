@@ -34,10 +34,7 @@ const WORKERS: u32 = 4;
 pub(super) fn config_map(validated: &Validated) -> ConfigMap {
     ConfigMap {
         metadata: meta::of_component(validated, Component::Envoy),
-        data: Some(BTreeMap::from([(
-            KEY.to_owned(),
-            bootstrap::yaml(validated),
-        )])),
+        data: Some(BTreeMap::from([(KEY.to_owned(), bootstrap::yaml(validated))])),
         ..ConfigMap::default()
     }
 }
@@ -221,7 +218,13 @@ mod tests {
         let built = built(json!({}), json!({"lifecycle": {"drainTimeout": "20s"}}));
         assert_eq!(
             container_of(&built)["lifecycle"]["preStop"]["exec"]["command"],
-            json!(["/lmetric/bin/lmetric-drain", "--envoy", "127.0.0.1:9901", "--timeout", "20s"])
+            json!([
+                "/lmetric/bin/lmetric-drain",
+                "--envoy",
+                "127.0.0.1:9901",
+                "--timeout",
+                "20s"
+            ])
         );
         assert_eq!(built["template"]["spec"]["terminationGracePeriodSeconds"], 50);
         assert_eq!(

@@ -101,7 +101,8 @@ fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
     equal
         && selector.match_expressions.iter().flatten().all(|requirement| {
             let value = labels.get(&requirement.key);
-            let listed = value.is_some_and(|value| requirement.values.iter().flatten().any(|one| one == value));
+            let listed =
+                value.is_some_and(|value| requirement.values.iter().flatten().any(|one| one == value));
             match requirement.operator.as_str() {
                 "In" => listed,
                 "NotIn" => !listed,

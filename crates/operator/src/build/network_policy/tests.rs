@@ -27,7 +27,10 @@ fn who(name: &str) -> Party {
     let of = |namespace: &str, pool: &str, component: &str| {
         party(
             namespace,
-            &[("lmetric.io/pool", pool), ("app.kubernetes.io/component", component)],
+            &[
+                ("lmetric.io/pool", pool),
+                ("app.kubernetes.io/component", component),
+            ],
             [10, 1, 0, 1],
         )
     };
@@ -104,7 +107,13 @@ fn a_standalone_pool_is_closed_but_for_envoy(
 #[test]
 fn everybody_may_send_requests_to_the_standalone_envoy() {
     let spec = json!({"gateway": {"standalone": {}}});
-    check(spec, "envoy", 8080, &["gateway", "stranger", "office", "internet", "engine"], &[]);
+    check(
+        spec,
+        "envoy",
+        8080,
+        &["gateway", "stranger", "office", "internet", "engine"],
+        &[],
+    );
 }
 
 /// A Gateway whose pods nobody named: requests come from everywhere, events still do not.
@@ -164,7 +173,13 @@ fn monitoring_reads_envoys_statistics_and_not_its_admin() {
         "gateway": {"standalone": {}},
         "networkPolicy": {"monitoringFrom": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]},
     });
-    check(spec.clone(), "envoy", 9902, &["prometheus"], &["stranger", "gateway"]);
+    check(
+        spec.clone(),
+        "envoy",
+        9902,
+        &["prometheus"],
+        &["stranger", "gateway"],
+    );
     check(spec, "envoy", 9901, &[], &["prometheus"]);
 }
 
@@ -176,7 +191,13 @@ fn every_rank_is_covered_and_no_port_beyond() {
     }
     check(spec.clone(), "engine", 8003, &["picker", "envoy"], &["stranger"]);
     for port in [5561, 5661, 8004] {
-        check(spec.clone(), "engine", port, &[], &["picker", "envoy", "stranger"]);
+        check(
+            spec.clone(),
+            "engine",
+            port,
+            &[],
+            &["picker", "envoy", "stranger"],
+        );
     }
 }
 
@@ -195,7 +216,10 @@ fn openness_is_told() {
         (json!({}), true),
         (json!({"gateway": {"standalone": {}}}), false),
         (json!({"gateway": {"parentRefs": [{"name": "public"}]}}), true),
-        (json!({"networkPolicy": {"gatewayFrom": [{"podSelector": {}}]}}), false),
+        (
+            json!({"networkPolicy": {"gatewayFrom": [{"podSelector": {}}]}}),
+            false,
+        ),
     ] {
         assert_eq!(is_open(&testing::pool(spec.clone()).pool.spec), open, "{spec}");
     }

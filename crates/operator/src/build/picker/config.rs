@@ -100,7 +100,11 @@ fn config(validated: &Validated) -> Config {
             mode: if validated.way_in.tls { "SelfSigned" } else { "Off" },
         },
         policy: spec.routing.policy.as_str(),
-        hotspot: if spec.routing.hotspot_filter { "Filter" } else { "Off" },
+        hotspot: if spec.routing.hotspot_filter {
+            "Filter"
+        } else {
+            "Off"
+        },
         endpoints: Endpoints {
             kubernetes: Pods {
                 selector: meta::selector_labels(validated, Component::Engine),
@@ -168,6 +172,19 @@ mod tests {
                 "limits": {"drain": "30s"},
             })
         );
+    }
+
+    #[test]
+    fn pickers_can_read_it() {
+        for spec in [
+            json!({}),
+            json!({"model": {"uri": "pvc://weights/qwen"}, "parallelism": {"data": 8}}),
+            json!({"routing": {"policy": "round-robin", "hotspotFilter": false}}),
+        ] {
+            let text = build(&testing::pool(spec)).data.unwrap().remove(KEY).unwrap();
+            let config = lmetric_api::PickerConfig::parse(&text, std::path::Path::new(KEY)).unwrap();
+            assert_eq!(config.limits.drain, std::time::Duration::from_secs(30));
+        }
     }
 
     #[test]

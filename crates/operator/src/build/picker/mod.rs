@@ -5,8 +5,8 @@ pub(super) mod config;
 use k8s_openapi::api::{
     apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment},
     core::v1::{
-        Container, GRPCAction, PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec, Probe, Volume,
-        VolumeMount,
+        Container, EnvVar, EnvVarSource, GRPCAction, ObjectFieldSelector, PersistentVolumeClaimVolumeSource,
+        PodSpec, PodTemplateSpec, Probe, Volume, VolumeMount,
     },
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -16,7 +16,7 @@ use super::{meta, pod, ports};
 use crate::validated::{Images, Validated};
 
 /// So long a new picker is ready before an old one goes: gateways look names up every few seconds.
-const MIN_READY_SECONDS: i32 = 5;
+const MIN_READY_SECONDS: i32 = 10;
 /// From the end of draining to the end of the pod.
 const END_SECONDS: i64 = 15;
 
@@ -99,6 +99,17 @@ fn container(validated: &Validated, images: &Images, mounts: Vec<VolumeMount>) -
         image_pull_policy: Some(images.pull_policy.clone()),
         command: Some(vec!["/lmetric-epp".to_owned()]),
         args: Some(args.map(str::to_owned).to_vec()),
+        env: Some(vec![EnvVar {
+            name: "POD_NAME".to_owned(),
+            value_from: Some(EnvVarSource {
+                field_ref: Some(ObjectFieldSelector {
+                    api_version: Some("v1".to_owned()),
+                    field_path: "metadata.name".to_owned(),
+                }),
+                ..EnvVarSource::default()
+            }),
+            ..EnvVar::default()
+        }]),
         ports: Some(vec![
             pod::port("ext-proc", ports::EXT_PROC),
             pod::port("health", ports::HEALTH),
@@ -175,7 +186,7 @@ mod tests {
             spec["strategy"]["rollingUpdate"],
             json!({"maxSurge": 1, "maxUnavailable": 0})
         );
-        assert_eq!(spec["minReadySeconds"], 5);
+        assert_eq!(spec["minReadySeconds"], 10);
     }
 
     #[test]
@@ -185,7 +196,14 @@ mod tests {
         assert_eq!(container["image"], "lmetric/lmetric:1");
         assert_eq!(
             container["args"],
-            json!(["--config-map", "qwen-picker", "--namespace", "models", "--pool", "qwen"])
+            json!([
+                "--config-map",
+                "qwen-picker",
+                "--namespace",
+                "models",
+                "--pool",
+                "qwen"
+            ])
         );
         assert_eq!(
             container["readinessProbe"]["grpc"],

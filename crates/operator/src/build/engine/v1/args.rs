@@ -207,7 +207,11 @@ mod tests {
             ("vllm/vllm-openai:v0.33.0", "0.16.0", false),
         ] {
             let line = line(json!({"engine": {"image": image, "version": version}}));
-            assert_eq!(line.contains("--shutdown-timeout"), has, "{image} {version}: {line}");
+            assert_eq!(
+                line.contains("--shutdown-timeout"),
+                has,
+                "{image} {version}: {line}"
+            );
         }
     }
 
@@ -220,11 +224,23 @@ mod tests {
     #[test]
     fn a_source_is_a_repository_or_a_path() {
         for (uri, starts) in [
-            ("ms://Qwen/Qwen3-8B", "Qwen/Qwen3-8B --served-model-name Qwen/Qwen3-8B "),
-            ("pvc://weights/qwen/8b", "/lmetric/claims/weights/qwen/8b --served-model-name qwen "),
-            ("pvc://weights", "/lmetric/claims/weights --served-model-name qwen "),
+            (
+                "ms://Qwen/Qwen3-8B",
+                "Qwen/Qwen3-8B --served-model-name Qwen/Qwen3-8B ",
+            ),
+            (
+                "pvc://weights/qwen/8b",
+                "/lmetric/claims/weights/qwen/8b --served-model-name qwen ",
+            ),
+            (
+                "pvc://weights",
+                "/lmetric/claims/weights --served-model-name qwen ",
+            ),
             ("file:///opt/model", "/opt/model --served-model-name qwen "),
-            ("s3://bucket/qwen", "s3://bucket/qwen --served-model-name qwen --load-format runai_streamer "),
+            (
+                "s3://bucket/qwen",
+                "s3://bucket/qwen --served-model-name qwen --load-format runai_streamer ",
+            ),
         ] {
             let line = line(json!({"model": {"uri": uri}}));
             assert!(line.starts_with(starts), "{uri}: {line}");

@@ -41,7 +41,8 @@ pub(super) fn env(validated: &Validated) -> Vec<EnvVar> {
 /// Credentials and mirrors of the sites that the model and its adapters come from.
 fn site(env: &mut Vec<EnvVar>, validated: &Validated) {
     let model = &validated.pool.spec.model;
-    let mut sources = std::iter::once(&validated.source).chain(validated.adapters.iter().map(|(_, source)| source));
+    let mut sources =
+        std::iter::once(&validated.source).chain(validated.adapters.iter().map(|(_, source)| source));
     let modelscope = sources.any(|source| matches!(source, Source::ModelScope(_)));
     if modelscope {
         env.push(variable("VLLM_USE_MODELSCOPE", "True"));
@@ -56,7 +57,11 @@ fn site(env: &mut Vec<EnvVar>, validated: &Validated) {
         });
     }
     if let Some(secret) = &model.secret_ref {
-        let name = if modelscope { "MODELSCOPE_API_TOKEN" } else { "HF_TOKEN" };
+        let name = if modelscope {
+            "MODELSCOPE_API_TOKEN"
+        } else {
+            "HF_TOKEN"
+        };
         env.push(EnvVar {
             name: name.to_owned(),
             value_from: Some(EnvVarSource {
@@ -106,7 +111,9 @@ mod tests {
     use crate::build::testing;
 
     fn named(changes: Value, name: &str) -> Option<EnvVar> {
-        env(&testing::pool(changes)).into_iter().find(|variable| variable.name == name)
+        env(&testing::pool(changes))
+            .into_iter()
+            .find(|variable| variable.name == name)
     }
 
     fn value(changes: Value, name: &str) -> Option<String> {
@@ -137,7 +144,10 @@ mod tests {
             value(model("ms://a/b"), "MODELSCOPE_DOMAIN").as_deref(),
             Some("mirror.example")
         );
-        assert_eq!(value(model("ms://a/b"), "VLLM_USE_MODELSCOPE").as_deref(), Some("True"));
+        assert_eq!(
+            value(model("ms://a/b"), "VLLM_USE_MODELSCOPE").as_deref(),
+            Some("True")
+        );
         assert_eq!(value(model("hf://a/b"), "VLLM_USE_MODELSCOPE"), None);
     }
 
@@ -148,7 +158,10 @@ mod tests {
             value(spec, "VLLM_CACHE_ROOT").unwrap()
         };
         let one = folder("vllm:1", "H20");
-        assert!(one.starts_with("/lmetric/cache/compile/") && one.ends_with("/vllm"), "{one}");
+        assert!(
+            one.starts_with("/lmetric/cache/compile/") && one.ends_with("/vllm"),
+            "{one}"
+        );
         assert_eq!(one, folder("vllm:1", "H20"));
         assert_ne!(one, folder("vllm:2", "H20"));
         assert_ne!(one, folder("vllm:1", "H20-3e"));

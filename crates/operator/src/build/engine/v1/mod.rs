@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::core::v1::{
-        Capabilities, Container, ContainerPort, ExecAction, Lifecycle, LifecycleHandler, LocalObjectReference,
-        PodSpec, PodTemplateSpec, ResourceRequirements, SeccompProfile, SecurityContext, VolumeMount,
+        Capabilities, Container, ContainerPort, ExecAction, Lifecycle, LifecycleHandler,
+        LocalObjectReference, PodSpec, PodTemplateSpec, ResourceRequirements, SeccompProfile,
+        SecurityContext, VolumeMount,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };

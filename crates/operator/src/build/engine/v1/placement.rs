@@ -57,7 +57,8 @@ mod tests {
 
     fn terms(changes: Value) -> Value {
         let affinity = serde_json::to_value(affinity(&testing::pool(changes))).unwrap();
-        affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].clone()
+        affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+            .clone()
     }
 
     #[rstest]
@@ -81,7 +82,8 @@ mod tests {
 
     #[test]
     fn each_alternative_of_the_pools_own_affinity_needs_the_accelerator_too() {
-        let zone = |zone: &str| json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]});
+        let zone =
+            |zone: &str| json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]});
         let terms = terms(json!({"placement": {"affinity": {"nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [zone("a"), zone("b")]},
         }}}}));
@@ -95,7 +97,9 @@ mod tests {
     fn the_taint_of_accelerators_is_tolerated() {
         let own = json!({"key": "team", "operator": "Exists"});
         let usual = json!({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"});
-        let built = tolerations(&testing::pool(json!({"placement": {"tolerations": [own, usual]}})));
+        let built = tolerations(&testing::pool(
+            json!({"placement": {"tolerations": [own, usual]}}),
+        ));
         assert_eq!(serde_json::to_value(built).unwrap(), json!([usual, own]));
     }
 }

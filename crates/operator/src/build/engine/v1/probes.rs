@@ -43,7 +43,11 @@ fn probe(
     } = changes;
     Probe {
         http_get: Some(HTTPGetAction {
-            path: Some(if path.is_empty() { "/health".to_owned() } else { path.clone() }),
+            path: Some(if path.is_empty() {
+                "/health".to_owned()
+            } else {
+                path.clone()
+            }),
             port: IntOrString::Int(spec.engine.port),
             scheme: Some("HTTP".to_owned()),
             ..HTTPGetAction::default()

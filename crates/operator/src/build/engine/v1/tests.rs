@@ -73,7 +73,9 @@ fn draining_fits_into_the_grace_period_and_asks_every_rank() {
 
 #[test]
 fn an_engine_gets_an_accelerator_for_each_part_of_it() {
-    let limits = |parallelism: Value| pod(json!({"parallelism": parallelism}))["containers"][0]["resources"]["limits"].clone();
+    let limits = |parallelism: Value| {
+        pod(json!({"parallelism": parallelism}))["containers"][0]["resources"]["limits"].clone()
+    };
     assert_eq!(
         limits(json!({})),
         json!({"cpu": "16", "memory": "128Gi", "nvidia.com/gpu": "1"})

@@ -42,10 +42,7 @@ pub(super) fn volumes(validated: &Validated) -> (Vec<Volume>, Vec<VolumeMount>) 
             ..Volume::default()
         },
     ];
-    let mut mounts = vec![
-        mount("shm", "/dev/shm", false),
-        mount(TOOL, TOOL_PATH, true),
-    ];
+    let mut mounts = vec![mount("shm", "/dev/shm", false), mount(TOOL, TOOL_PATH, true)];
     if let Some(cache) = cache(validated) {
         volumes.push(cache);
         mounts.push(mount("cache", CACHE_PATH, false));
@@ -121,7 +118,10 @@ mod tests {
 
     fn built(changes: Value) -> (Value, Value) {
         let (volumes, mounts) = volumes(&testing::pool(changes));
-        (serde_json::to_value(volumes).unwrap(), serde_json::to_value(mounts).unwrap())
+        (
+            serde_json::to_value(volumes).unwrap(),
+            serde_json::to_value(mounts).unwrap(),
+        )
     }
 
     #[test]
