@@ -77,7 +77,11 @@ pub(crate) struct RawPods {
 }
 
 impl RawPods {
-    pub(crate) fn validate(self, check: &Check<'_>, models: &[ModelGroup]) -> Result<PodEndpoints, ConfigError> {
+    pub(crate) fn validate(
+        self,
+        check: &Check<'_>,
+        models: &[ModelGroup],
+    ) -> Result<PodEndpoints, ConfigError> {
         let Self {
             selector,
             ports,
@@ -146,10 +150,18 @@ impl RawPods {
             }
         }
         if block_size == Some(0) {
-            return error("blockSize", "is 0", "write the engine's tokens per block, or leave it out");
+            return error(
+                "blockSize",
+                "is 0",
+                "write the engine's tokens per block, or leave it out",
+            );
         }
         if model.as_ref().is_some_and(|model| model.trim().is_empty()) {
-            return error("model", "is empty", "write the name of the model, or leave it out");
+            return error(
+                "model",
+                "is empty",
+                "write the name of the model, or leave it out",
+            );
         }
         Ok(PodEndpoints {
             pods,

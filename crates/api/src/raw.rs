@@ -459,7 +459,11 @@ impl Check<'_> {
             health,
             admin,
         } = listen;
-        let nearby = if on_kubernetes { [0, 0, 0, 0] } else { [127, 0, 0, 1] };
+        let nearby = if on_kubernetes {
+            [0, 0, 0, 0]
+        } else {
+            [127, 0, 0, 1]
+        };
         let admin = admin.unwrap_or(SocketAddr::from((nearby, 9090)));
         for (field, one, other_field, other) in [
             ("listen.health", health, "listen.extProc", ext_proc),

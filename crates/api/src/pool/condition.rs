@@ -1,6 +1,7 @@
 //! The words of a pool's status. Conditions and reasons are part of the API: people alert on them.
 
 /// Types of conditions.
+#[expect(clippy::module_inception, reason = "the reasons stand beside them")]
 pub mod condition {
     /// Requests to the pool's address are served: an engine, a picker and, where asked for, the way in are ready.
     pub const READY: &str = "Ready";

@@ -13,7 +13,7 @@ const fn owned(flag: &'static str, instead: &'static str) -> OwnedFlag {
     OwnedFlag { flag, instead }
 }
 
-/// Long flags. A flag owns everything that begins with it followed by a dot, such as `--kv-events-config.topic`.
+/// Long flags, without the `no-` that turns some of them off. A flag owns everything that begins with it followed by a dot, such as `--kv-events-config.topic`.
 pub const OWNED: &[OwnedFlag] = &[
     owned("model", "spec.model.uri"),
     owned("model-tag", "spec.model.uri"),
@@ -38,10 +38,6 @@ pub const OWNED: &[OwnedFlag] = &[
     owned("kv-events-config", "spec.engine.kvEvents"),
     owned(
         "enable-prefix-caching",
-        "nothing: prefix caching is what the picker works with",
-    ),
-    owned(
-        "no-enable-prefix-caching",
         "nothing: prefix caching is what the picker works with",
     ),
     owned("enable-prompt-tokens-details", "nothing: it is always on"),
@@ -86,6 +82,7 @@ pub fn instead_of(arg: &str) -> Option<&'static str> {
         return Some(instead);
     }
     let words = word.strip_prefix("--")?.replace('_', "-");
+    let words = words.strip_prefix("no-").unwrap_or(&words);
     let exact = OWNED.iter().find(|owned| owned.flag == words);
     exact
         .or_else(|| FAMILIES.iter().find(|owned| words.starts_with(owned.flag)))
@@ -103,7 +100,11 @@ pub(super) fn pattern() -> String {
         .iter()
         .map(|(short, _)| short.trim_start_matches('-'))
         .collect();
-    format!("^(--({})|-({}))([=. ].*)?$", long.join("|"), short.join("|"))
+    format!(
+        "^(--(no.)?({})|-({}))([=. ].*)?$",
+        long.join("|"),
+        short.join("|")
+    )
 }
 
 #[cfg(test)]
@@ -118,6 +119,11 @@ mod tests {
             ("--port 9000", "spec.engine.port"),
             ("--tensor_parallel_size=2", "spec.parallelism.tensor"),
             ("--kv-events-config.topic", "spec.engine.kvEvents"),
+            (
+                "--no-enable-prefix-caching",
+                "nothing: prefix caching is what the picker works with",
+            ),
+            ("--no_trust_remote_code", "spec.model.trustRemoteCode"),
             ("-tp", "spec.parallelism.tensor"),
             ("-tp=4", "spec.parallelism.tensor"),
             ("--data-parallel-rank=1", "spec.parallelism.data"),

@@ -18,11 +18,18 @@ pub struct Model {
     /// hf:// and ms://.
     #[serde(default)]
     #[schemars(length(max = 256))]
+    #[schemars(extend("x-kubernetes-validations" = [word_rule()]))]
     pub revision: String,
     /// Names by which requests ask for the model. Default: ORG/NAME for hf:// and ms://, else the pool's name.
     #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 256)))]
-    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "set",
+        "x-kubernetes-validations" = [
+            Rule::new("self.all(n, n.matches('^[^- ][^ ]*$'))")
+                .message("holds something that no request could ask for; names have no spaces and no dash at their start"),
+        ],
+    ))]
     pub served_names: Vec<String>,
     /// Longest sequence that an engine accepts, prompt and answer together, in tokens. Default: what the model's own
     /// configuration says.
@@ -36,10 +43,12 @@ pub struct Model {
     /// configuration says.
     #[serde(default)]
     #[schemars(length(max = 64))]
+    #[schemars(extend("x-kubernetes-validations" = [word_rule()]))]
     pub quantization: String,
     /// Number format of the KV cache, such as fp8_e4m3. Default auto, which follows dtype.
     #[serde(default = "auto")]
     #[schemars(length(min = 1, max = 32))]
+    #[schemars(extend("x-kubernetes-validations" = [word_rule()]))]
     pub kv_cache_dtype: String,
     /// Whether code that comes with the model may run in the engine. Default false.
     #[serde(default)]
@@ -210,6 +219,12 @@ fn uri_rules() -> [Rule; 2] {
         )
         .message("has the wrong form after its scheme; hf:// and ms:// take ORG/NAME, pvc:// takes CLAIM/PATH, file:// an absolute path, s3:// BUCKET/PATH, all without spaces and '..'"),
     ]
+}
+
+/// For what becomes the value of a flag.
+fn word_rule() -> Rule {
+    Rule::new("self.matches('^([A-Za-z0-9][A-Za-z0-9._/-]*)?$')")
+        .message("is no single word; use letters, digits, dots, dashes, underscores and slashes, a letter or digit first")
 }
 
 fn model_rules() -> [Rule; 5] {

@@ -39,10 +39,10 @@ fn bound(schema: &mut Value) {
     let Some(schema) = schema.as_object_mut() else {
         return;
     };
-    if let Some(Value::String(text)) = schema.get_mut("description") {
-        if let Some((first, _)) = text.split_once(". ") {
-            *text = format!("{first}.");
-        }
+    if let Some(Value::String(text)) = schema.get_mut("description")
+        && let Some((first, _)) = text.split_once(". ")
+    {
+        *text = format!("{first}.");
     }
     if schema.contains_key("x-kubernetes-int-or-string") {
         default_limit(schema, "maxLength", 64);

@@ -1,5 +1,10 @@
 //! The object itself.
 
+#![expect(
+    clippy::duplicated_attributes,
+    reason = "each printed column has a type and a path of its own"
+)]
+
 use kube::{CustomResource, core::Rule};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -42,10 +42,10 @@ pub(crate) fn admit(schema: &Value, object: &Value, old: Option<&Value>) -> Resu
     let object = kube_cel::apply_defaults(schema, object);
     let mut said = Vec::new();
     structure(schema, &object, "", &mut said);
-    if said.is_empty() {
-        if let Err(broken) = kube_cel::Validator::new().validate(schema, &object, old) {
-            said.extend(broken.into_vec().into_iter().map(|error| error.to_string()));
-        }
+    if said.is_empty()
+        && let Err(broken) = kube_cel::Validator::new().validate(schema, &object, old)
+    {
+        said.extend(broken.into_vec().into_iter().map(|error| error.to_string()));
     }
     if said.is_empty() { Ok(object) } else { Err(said) }
 }
