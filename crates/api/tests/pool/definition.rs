@@ -7,24 +7,11 @@ use serde_json::Value;
 
 use crate::support;
 
-/// Calls `visit` with the path and schema of every field, items and values of maps included.
-fn walk(schema: &Value, at: &str, visit: &mut impl FnMut(&str, &Value)) {
-    visit(at, schema);
-    for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
-        walk(schema, &format!("{at}.{name}"), visit);
-    }
-    for (key, mark) in [("items", "[]"), ("additionalProperties", "{}")] {
-        if let Some(schema) = schema.get(key) {
-            walk(schema, &format!("{at}{mark}"), visit);
-        }
-    }
-}
-
 /// Paths of all fields that break `rule`, beside the top level, which is Kubernetes' own.
 fn breaking(rule: impl Fn(&str, &Value) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for part in ["spec", "status"] {
-        walk(&support::schema()["properties"][part], part, &mut |at, schema| {
+        support::walk(&support::schema()["properties"][part], part, &mut |at, schema| {
             if !rule(at, schema) {
                 found.push(at.to_owned());
             }
@@ -123,7 +110,7 @@ fn objects_with_defaults_inside_have_an_empty_default() {
 fn every_rule_tells_what_to_do() {
     let mut rules = 0;
     let mut mute = Vec::new();
-    walk(&support::schema(), "", &mut |at, schema| {
+    support::walk(&support::schema(), "", &mut |at, schema| {
         for rule in schema["x-kubernetes-validations"]
             .as_array()
             .into_iter()

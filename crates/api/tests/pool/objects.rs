@@ -38,6 +38,34 @@ fn bad_pools_are_refused_with_a_remedy() {
 }
 
 #[test]
+fn every_rule_has_a_bad_pool_that_breaks_it() {
+    let schema = support::schema();
+    let mut said = Vec::new();
+    for (name, text) in support::files("bad-pools") {
+        let objects = support::objects(&text);
+        let (last, before) = objects.split_last().expect(&name);
+        said.extend(support::admit(&schema, last, before.first()).expect_err(&name));
+    }
+    let mut unbroken = Vec::new();
+    support::walk(&schema, "", &mut |at, schema| {
+        for rule in schema["x-kubernetes-validations"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            // a message that is computed is looked for by the table itself
+            let message = rule["message"]
+                .as_str()
+                .unwrap_or("is a flag that the operator sets");
+            if !said.iter().any(|said| said.contains(message)) {
+                unbroken.push(format!("{at}: {message}"));
+            }
+        }
+    });
+    assert_eq!(unbroken, Vec::<String>::new());
+}
+
+#[test]
 fn good_pools_are_taken_and_can_be_built() {
     let schema = support::schema();
     for (name, text) in support::files("good-pools") {

@@ -11,6 +11,19 @@ pub(crate) fn schema() -> Value {
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 }
 
+/// Calls `visit` with the path and schema of every field, items and values of maps included.
+pub(crate) fn walk(schema: &Value, at: &str, visit: &mut impl FnMut(&str, &Value)) {
+    visit(at, schema);
+    for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+        walk(schema, &format!("{at}.{name}"), visit);
+    }
+    for (key, mark) in [("items", "[]"), ("additionalProperties", "{}")] {
+        if let Some(schema) = schema.get(key) {
+            walk(schema, &format!("{at}{mark}"), visit);
+        }
+    }
+}
+
 /// Files of `testdata/{folder}`: name, text.
 pub(crate) fn files(folder: &str) -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
