@@ -55,7 +55,10 @@ mod tests {
         let mut expected = FIRST;
         for _ in 0..40 {
             let wait = backoff.failed("a", &mut random);
-            assert!(wait >= expected.mul_f64(0.75) && wait <= expected.mul_f64(1.25), "{wait:?} {expected:?}");
+            assert!(
+                wait >= expected.mul_f64(0.75) && wait <= expected.mul_f64(1.25),
+                "{wait:?} {expected:?}"
+            );
             expected = (expected * 2).min(CAP);
         }
         backoff.succeeded("a");

@@ -179,7 +179,10 @@ impl<L: Leases> Election<L> {
         let Some(current) = self.leases.get().await? else {
             return Ok(None);
         };
-        let holder = current.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+        let holder = current
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.holder_identity.as_deref());
         if holder != Some(&self.identity) {
             return Ok(None);
         }
@@ -197,7 +200,9 @@ impl<L: Leases> Election<L> {
         let limit = Instant::now() + self.timing.retry;
         match timeout_at(limit, self.leases.replace(empty)).await {
             Ok(Ok(_)) => tracing::info!("left the lease to the next"),
-            Ok(Err(error)) => tracing::warn!(%error, "cannot leave the lease; the next leader has to wait for it"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "cannot leave the lease; the next leader has to wait for it")
+            }
             Err(_) => tracing::warn!("cannot leave the lease in time; the next leader has to wait for it"),
         }
     }
@@ -210,7 +215,11 @@ impl<L: Leases> Election<L> {
             lease_duration_seconds: i32::try_from(self.timing.duration.as_secs()).ok(),
             acquire_time: Some(now.clone()),
             renew_time: Some(now),
-            lease_transitions: Some(before.lease_transitions.map_or(0, |count| count.saturating_add(1))),
+            lease_transitions: Some(
+                before
+                    .lease_transitions
+                    .map_or(0, |count| count.saturating_add(1)),
+            ),
             ..before
         });
         lease

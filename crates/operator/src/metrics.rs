@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use lmetric_telemetry::{
-    Histogram,
-    prometheus_client::{
-        encoding::{EncodeLabelSet, EncodeLabelValue},
-        metrics::{counter::Counter, family::Family, gauge::Gauge},
-        registry::Registry,
-    },
+use lmetric_telemetry::Histogram;
+use prometheus_client::{
+    encoding::{EncodeLabelSet, EncodeLabelValue},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
 };
 
 /// Kinds are a fixed set, so is what can go wrong: labels are bounded.
@@ -58,16 +56,36 @@ impl Metrics {
             watch_errors: Family::default(),
             leading: Gauge::default(),
         };
-        registry.register("operator_reconciles", "Times that a pool was worked on", metrics.reconciles.clone());
+        registry.register(
+            "operator_reconciles",
+            "Times that a pool was worked on",
+            metrics.reconciles.clone(),
+        );
         registry.register(
             "operator_reconcile_duration_seconds",
             "Time that one took",
             metrics.duration.clone(),
         );
-        registry.register("operator_errors", "Failures by what failed", metrics.errors.clone());
-        registry.register("operator_writes", "Requests that write, by kind and verb", metrics.writes.clone());
-        registry.register("operator_watch_errors", "Broken watches by kind", metrics.watch_errors.clone());
-        registry.register("operator_leading", "1 while this process leads", metrics.leading.clone());
+        registry.register(
+            "operator_errors",
+            "Failures by what failed",
+            metrics.errors.clone(),
+        );
+        registry.register(
+            "operator_writes",
+            "Requests that write, by kind and verb",
+            metrics.writes.clone(),
+        );
+        registry.register(
+            "operator_watch_errors",
+            "Broken watches by kind",
+            metrics.watch_errors.clone(),
+        );
+        registry.register(
+            "operator_leading",
+            "1 while this process leads",
+            metrics.leading.clone(),
+        );
         metrics
     }
 

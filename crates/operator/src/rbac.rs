@@ -59,7 +59,11 @@ pub const POOLS: &[Right] = &[
 ];
 
 /// Rights in the operator's own namespace.
-pub const LEADER: &[Right] = &[right("coordination.k8s.io", "leases", &["create", "get", "update"])];
+pub const LEADER: &[Right] = &[right(
+    "coordination.k8s.io",
+    "leases",
+    &["create", "get", "update"],
+)];
 
 #[cfg(test)]
 mod tests {

@@ -42,7 +42,10 @@ impl Leases for NamedLease {
 
     async fn create(&self, mut lease: Lease) -> Result<Lease, LeaseError> {
         lease.metadata.name = Some(self.name.clone());
-        self.api.create(&PostParams::default(), &lease).await.map_err(sorted)
+        self.api
+            .create(&PostParams::default(), &lease)
+            .await
+            .map_err(sorted)
     }
 
     async fn replace(&self, mut lease: Lease) -> Result<Lease, LeaseError> {

@@ -42,7 +42,12 @@ impl View {
 }
 
 fn version(lease: &Lease) -> u64 {
-    lease.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+    lease
+        .metadata
+        .resource_version
+        .as_deref()
+        .and_then(|version| version.parse().ok())
+        .unwrap_or(0)
 }
 
 impl Leases for View {
@@ -136,7 +141,10 @@ async fn a_partitioned_leader_has_stopped_before_the_next_one_starts() {
     one.view.0.cut.store(true, Ordering::Relaxed);
     let lost = one.becomes(Leadership::Lost, Duration::from_secs(11)).await;
     let taken = lost + two.becomes(Leadership::Leading, Duration::from_secs(12)).await;
-    assert!(taken - lost >= Duration::from_secs(2), "lost after {lost:?}, taken after {taken:?}");
+    assert!(
+        taken - lost >= Duration::from_secs(2),
+        "lost after {lost:?}, taken after {taken:?}"
+    );
     assert!(one.task.await.is_ok(), "the loser ends");
 }
 
@@ -149,7 +157,12 @@ async fn a_clean_stop_hands_over_at_once() {
     sleep(Duration::from_secs(5)).await;
     one.stop.cancel();
     one.task.await.expect("ends");
-    let spec = shared.0.lock().clone().and_then(|lease| lease.spec).expect("a lease");
+    let spec = shared
+        .0
+        .lock()
+        .clone()
+        .and_then(|lease| lease.spec)
+        .expect("a lease");
     assert_eq!(spec.holder_identity.as_deref(), Some(""));
     two.becomes(Leadership::Leading, SOON).await;
 }
