@@ -51,7 +51,7 @@ pub struct Resources<Stage> {
     pub pod_monitors: Vec<PodMonitor>,
     /// When asked for.
     pub prometheus_rules: Vec<PrometheusRule>,
-    stage: PhantomData<fn() -> Stage>,
+    pub(crate) stage: PhantomData<fn() -> Stage>,
 }
 
 impl Default for Resources<Prepared> {
