@@ -62,17 +62,21 @@ pub fn build(
 ) -> Result<Resources<Prepared>, BuildError> {
     let way_in = validated.way_in;
     let mut resources = Resources::default();
-    resources.service_accounts = service_account::build(validated);
-    resources.role_bindings = vec![role_binding::build(validated)];
-    resources.config_maps = vec![picker::config::build(validated)];
-    resources.claims = claim::build(validated).into_iter().collect();
-    resources.services = service::build(validated);
-    resources.network_policies = network_policy::build(validated);
-    resources.deployments = vec![
-        engine::build(validated, versions)?,
-        picker::build(validated, images),
-    ];
-    resources.disruption_budgets = disruption_budget::build(validated);
+    resources
+        .service_accounts
+        .extend(service_account::build(validated));
+    resources.role_bindings.push(role_binding::build(validated));
+    resources.config_maps.push(picker::config::build(validated));
+    resources.claims.extend(claim::build(validated));
+    resources.services.extend(service::build(validated));
+    resources
+        .network_policies
+        .extend(network_policy::build(validated));
+    resources.deployments.push(engine::build(validated, versions)?);
+    resources.deployments.push(picker::build(validated, images));
+    resources
+        .disruption_budgets
+        .extend(disruption_budget::build(validated));
     if let Some(standalone) = &validated.pool.spec.gateway.standalone {
         resources.config_maps.push(envoy::config_map(validated));
         resources
@@ -86,7 +90,7 @@ pub fn build(
         resources.routes.push(route::build(validated));
     }
     if way_in.pod_monitor {
-        resources.pod_monitors = pod_monitor::build(validated);
+        resources.pod_monitors.extend(pod_monitor::build(validated));
     }
     if way_in.alerts {
         resources.prometheus_rules.push(prometheus_rule::build(validated));

@@ -198,11 +198,8 @@ mod tests {
     use super::*;
     use crate::build::testing;
 
-    fn built(standalone: Value, changes: Value) -> Value {
-        let mut spec = json!({"gateway": {"standalone": standalone}});
-        spec.as_object_mut()
-            .unwrap()
-            .extend(changes.as_object().unwrap().clone());
+    fn built(standalone: Value, mut spec: Value) -> Value {
+        spec["gateway"] = Value::from_iter([("standalone", standalone)]);
         let validated = testing::pool(spec);
         let standalone = validated.pool.spec.gateway.standalone.clone().unwrap();
         let deployment = deployment(&validated, &standalone, &testing::images(), &testing::versions());

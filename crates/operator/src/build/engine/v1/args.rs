@@ -1,5 +1,7 @@
 //! The engine's command line.
 
+use std::fmt::Display;
+
 use lmetric_api::pool::{InferencePoolSpec, Source};
 use serde_json::json;
 
@@ -113,12 +115,12 @@ impl Args {
         self.0.push(word.into());
     }
 
-    fn value(&mut self, flag: &str, value: impl ToString) {
+    fn value(&mut self, flag: &str, value: impl Display) {
         self.word(flag);
         self.word(value.to_string());
     }
 
-    fn value_if(&mut self, flag: &str, value: Option<impl ToString>) {
+    fn value_if(&mut self, flag: &str, value: Option<impl Display>) {
         if let Some(value) = value {
             self.value(flag, value);
         }
