@@ -77,7 +77,9 @@ pub fn decide(seen: &Seen<'_>, template: &str) -> Step {
     let current = newest(running, replica_sets);
     let waiting = alive()
         .filter_map(|pod| unschedulable(pod, resource))
-        .filter(|why| why.accelerator && current.is_none_or(|current| why.template.as_deref() == Some(current)))
+        .filter(|why| {
+            why.accelerator && current.is_none_or(|current| why.template.as_deref() == Some(current))
+        })
         .map(|why| (why.since, why.template));
     let Some((since, new)) = waiting.min() else {
         return calm;
@@ -98,9 +100,15 @@ fn newest<'a>(running: &Deployment, replica_sets: &'a [Arc<ReplicaSet>]) -> Opti
     let revision = note(running, REVISION)?;
     let set = replica_sets.iter().find(|set| {
         let notes = set.metadata.annotations.as_ref();
-        notes.and_then(|notes| notes.get(REVISION)).is_some_and(|of| of == revision)
+        notes
+            .and_then(|notes| notes.get(REVISION))
+            .is_some_and(|of| of == revision)
     })?;
-    set.metadata.labels.as_ref()?.get("pod-template-hash").map(String::as_str)
+    set.metadata
+        .labels
+        .as_ref()?
+        .get("pod-template-hash")
+        .map(String::as_str)
 }
 
 /// The strategy of that step.
@@ -227,16 +235,26 @@ mod tests {
     #[test]
     fn an_old_engine_that_waits_is_no_reason() {
         let mut deployment = running("t", 1, 1);
-        deployment.metadata.annotations.get_or_insert_default().insert(REVISION.to_owned(), "7".to_owned());
+        deployment
+            .metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(REVISION.to_owned(), "7".to_owned());
         let set = |hash: &str| -> Arc<ReplicaSet> {
             let set = json!({"metadata": {"labels": {"pod-template-hash": hash}, "annotations": {REVISION: "7"}}, "spec": {"selector": {}}});
             Arc::new(serde_json::from_value(set).expect("a replica set"))
         };
-        let waiting = testing::pod("old", json!({"conditions": [{
-            "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": FULL,
-            "lastTransitionTime": testing::ago(60),
-        }]}));
-        let pods = [Arc::new(waiting), Arc::new(testing::pod("new", testing::ready_status()))];
+        let waiting = testing::pod(
+            "old",
+            json!({"conditions": [{
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": FULL,
+                "lastTransitionTime": testing::ago(60),
+            }]}),
+        );
+        let pods = [
+            Arc::new(waiting),
+            Arc::new(testing::pod("new", testing::ready_status())),
+        ];
         let with = |sets: &[Arc<ReplicaSet>]| decide(&seen(Some(&deployment), sets, &pods), "t");
         assert_eq!(with(&[set("new")]), Step::NewFirst { again: None });
         assert_eq!(with(&[set("old")]), Step::OldFirst { news: true });

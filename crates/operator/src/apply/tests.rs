@@ -51,16 +51,25 @@ impl Bench {
     /// The watch shows what the API server holds.
     fn catch_up(&mut self) {
         self.writer.apply_watcher_event(&watcher::Event::Init);
-        for path in self.api.paths().iter().filter(|path| path.contains("/deployments/")) {
+        for path in self
+            .api
+            .paths()
+            .iter()
+            .filter(|path| path.contains("/deployments/"))
+        {
             let object = self.api.object(path).expect("is listed");
             let object = serde_json::from_value(object).expect("a deployment");
-            self.writer.apply_watcher_event(&watcher::Event::InitApply(object));
+            self.writer
+                .apply_watcher_event(&watcher::Event::InitApply(object));
         }
         self.writer.apply_watcher_event(&watcher::Event::InitDone);
     }
 
     async fn one(&self, replicas: i32) -> Result<Deployment, What> {
-        self.applier().one(engines(replicas), &self.store).await.expect("answers")
+        self.applier()
+            .one(engines(replicas), &self.store)
+            .await
+            .expect("answers")
     }
 
     fn writes(&self) -> usize {
@@ -110,7 +119,9 @@ async fn a_change_of_ours_and_a_change_of_theirs_are_written_once() {
     bench.catch_up();
     assert!(bench.one(5).await.is_ok());
     assert_eq!(bench.writes(), 2);
-    bench.api.edit(PATH, |object| object["spec"]["replicas"] = json!(1));
+    bench
+        .api
+        .edit(PATH, |object| object["spec"]["replicas"] = json!(1));
     bench.catch_up();
     assert!(bench.one(5).await.is_ok());
     assert_eq!(bench.api.object(PATH).expect("is there")["spec"]["replicas"], 5);
@@ -123,7 +134,9 @@ async fn a_change_of_ours_and_a_change_of_theirs_are_written_once() {
 async fn a_status_of_the_deployment_is_no_change() {
     let mut bench = Bench::new();
     assert!(bench.one(4).await.is_ok());
-    bench.api.edit(PATH, |object| object["status"] = json!({"readyReplicas": 4}));
+    bench
+        .api
+        .edit(PATH, |object| object["status"] = json!({"readyReplicas": 4}));
     bench.catch_up();
     assert!(bench.one(4).await.is_ok());
     assert_eq!(bench.writes(), 1);
@@ -149,7 +162,11 @@ async fn an_object_of_somebody_else_is_a_conflict_and_is_not_touched() {
     ] {
         let mut bench = Bench::new();
         let stored = bench.api.put(PATH, theirs);
-        assert_eq!(bench.one(4).await, Err(What::Conflict), "the watch does not show it");
+        assert_eq!(
+            bench.one(4).await,
+            Err(What::Conflict),
+            "the watch does not show it"
+        );
         bench.catch_up();
         assert_eq!(bench.one(4).await, Err(What::Conflict), "the watch shows it");
         assert_eq!((bench.writes(), bench.api.object(PATH)), (0, Some(stored)));
@@ -163,7 +180,11 @@ async fn only_orphans_of_this_very_pool_are_deleted() {
     let mut bench = Bench::new();
     let path = |name: &str| format!("/apis/apps/v1/namespaces/models/deployments/{name}");
     let spec = json!({"selector": {}, "template": {}});
-    let put = |name: &str, meta: Value| bench.api.put(&path(name), json!({"metadata": meta, "spec": spec.clone()}));
+    let put = |name: &str, meta: Value| {
+        bench
+            .api
+            .put(&path(name), json!({"metadata": meta, "spec": spec.clone()}))
+    };
     put("qwen-envoy", meta("qwen-envoy", "0b5e"));
     put("of-an-older-qwen", meta("of-an-older-qwen", "older"));
     let mut strange = meta("strange", "0b5e");
@@ -174,7 +195,11 @@ async fn only_orphans_of_this_very_pool_are_deleted() {
     put("other-engine", other);
     bench.catch_up();
     let mut troubles = Vec::new();
-    let applied = bench.applier().kind(vec![engines(4)], &bench.store, &mut troubles).await.expect("answers");
+    let applied = bench
+        .applier()
+        .kind(vec![engines(4)], &bench.store, &mut troubles)
+        .await
+        .expect("answers");
     assert_eq!((applied.len(), troubles.len()), (1, 0));
     let expected = ["of-an-older-qwen", "other-engine", "qwen-engine", "strange"].map(path);
     assert_eq!(bench.api.paths(), expected);
@@ -194,7 +219,10 @@ async fn a_refusal_is_told_and_leaves_what_was() {
         times: 1,
     });
     bench.catch_up();
-    assert_eq!(bench.one(5).await, Err(What::Refused("exceeded quota: gpus".to_owned())));
+    assert_eq!(
+        bench.one(5).await,
+        Err(What::Refused("exceeded quota: gpus".to_owned()))
+    );
     assert_eq!(bench.api.object(PATH), before);
     bench.api.refuse(Refusal {
         method: http::Method::PATCH,
@@ -204,8 +232,15 @@ async fn a_refusal_is_told_and_leaves_what_was() {
         message: "later".to_owned(),
         times: 1,
     });
-    let error = bench.applier().one(engines(5), &bench.store).await.expect_err("is tried again");
-    assert!(error.to_string().contains("cannot apply Deployment qwen-engine"), "{error}");
+    let error = bench
+        .applier()
+        .one(engines(5), &bench.store)
+        .await
+        .expect_err("is tried again");
+    assert!(
+        error.to_string().contains("cannot apply Deployment qwen-engine"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -220,13 +255,17 @@ async fn an_object_that_makes_no_sense_is_the_specifications_fault() {
         times: 1,
     });
     let said = bench.one(5).await;
-    assert!(matches!(&said, Err(What::Invalid(words)) if words.contains("nowhere")), "{said:?}");
+    assert!(
+        matches!(&said, Err(What::Invalid(words)) if words.contains("nowhere")),
+        "{said:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_does_not_answer_is_given_up() {
     let bench = Bench::new();
-    let (service, _handle) = tower_test::mock::pair::<http::Request<kube::client::Body>, http::Response<kube::client::Body>>();
+    let (service, _handle) =
+        tower_test::mock::pair::<http::Request<kube::client::Body>, http::Response<kube::client::Body>>();
     let client = Client::new(service, "default");
     let applier = Applier {
         client: &client,
@@ -251,7 +290,10 @@ fn a_claim_that_outlives_its_pool_is_ours_by_its_labels() {
         };
         memory::step(Some(&live), None, &claim.metadata, "hash", owner, true)
     };
-    assert_eq!((step(true), step(false)), (memory::Step::Apply, memory::Step::Conflict));
+    assert_eq!(
+        (step(true), step(false)),
+        (memory::Step::Apply, memory::Step::Conflict)
+    );
 }
 
 #[test]
@@ -259,7 +301,17 @@ fn the_payload_has_a_hash_and_no_status() {
     let map: ConfigMap =
         serde_json::from_value(json!({"metadata": meta("m", "0b5e"), "data": {"a": "b"}})).expect("a map");
     let (payload, hash) = one::payload(&map).expect("is JSON");
-    assert_eq!(payload["metadata"]["annotations"]["lmetric.io/applied"], json!(hash));
-    assert_eq!((payload["kind"].as_str(), payload.get("status")), (Some("ConfigMap"), None));
-    assert_eq!(one::payload(&map).expect("is JSON").1, hash, "equal objects, equal hash");
+    assert_eq!(
+        payload["metadata"]["annotations"]["lmetric.io/applied"],
+        json!(hash)
+    );
+    assert_eq!(
+        (payload["kind"].as_str(), payload.get("status")),
+        (Some("ConfigMap"), None)
+    );
+    assert_eq!(
+        one::payload(&map).expect("is JSON").1,
+        hash,
+        "equal objects, equal hash"
+    );
 }

@@ -188,9 +188,9 @@ async fn a_leader_survives_a_slow_api_and_a_foreign_edit() {
     let shared = Shared::default();
     let mut one = Candidate::start("one", &shared);
     one.becomes(Leadership::Leading, SOON).await;
-    one.view.0.delay.store(4_000, Ordering::Relaxed);
+    one.view.0.delay.store(3_000, Ordering::Relaxed);
     sleep(Duration::from_mins(1)).await;
-    assert!(one.leads(), "answers after 4 s are in time");
+    assert!(one.leads(), "answers after 3 s are in time");
     one.view.0.delay.store(10, Ordering::Relaxed);
     {
         let mut stored = shared.0.lock();

@@ -36,7 +36,14 @@ async fn watching(client: Client, api: FakeApi, tool: &str) -> Bench {
     let (tasks, _ended) = Tasks::new();
     let metrics = Metrics::new(&mut lmetric_telemetry::registry());
     let (_, apis) = watch::channel(Apis::default());
-    let stores = Stores::start(&client, &Scope::Cluster, &apis, &Wakes::default(), &metrics, &tasks);
+    let stores = Stores::start(
+        &client,
+        &Scope::Cluster,
+        &apis,
+        &Wakes::default(),
+        &metrics,
+        &tasks,
+    );
     stores.synced().await.expect("the watches run");
     let context = Context {
         teller: Teller::new(client.clone(), "test", metrics.clone()),
@@ -78,14 +85,19 @@ impl Bench {
 
     fn is_shown(&self) -> bool {
         let version = |path: &str| {
-            let version = self.api.object(path)?["metadata"]["resourceVersion"].as_str()?.to_owned();
+            let version = self.api.object(path)?["metadata"]["resourceVersion"]
+                .as_str()?
+                .to_owned();
             Some(version)
         };
         let stores = &self.context.stores;
         let shown = stores.pools.get(&ObjectRef::new("qwen").within("models"));
         let pool = shown.and_then(|pool| pool.resource_version()) == version(POOL);
         let deployments = stores.deployments.state().iter().all(|deployment| {
-            let path = format!("/apis/apps/v1/namespaces/models/deployments/{}", deployment.name_any());
+            let path = format!(
+                "/apis/apps/v1/namespaces/models/deployments/{}",
+                deployment.name_any()
+            );
             deployment.resource_version() == version(&path)
         });
         let ours = |kind: &str| self.api.paths().iter().filter(|path| path.contains(kind)).count();
@@ -100,15 +112,24 @@ impl Bench {
 
     fn condition(&self, kind: &str) -> (String, String, String) {
         let pool = self.api.object(POOL).expect("the pool is there");
-        let conditions = pool["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let found = conditions.into_iter().find(|condition| condition["type"] == kind).expect("has the condition");
+        let conditions = pool["status"]["conditions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let found = conditions
+            .into_iter()
+            .find(|condition| condition["type"] == kind)
+            .expect("has the condition");
         let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
         (text("status"), text("reason"), text("message"))
     }
 
     fn writes(&self) -> Vec<String> {
         let writes = self.api.take_writes();
-        writes.into_iter().map(|call| format!("{} {}", call.method, call.path)).collect()
+        writes
+            .into_iter()
+            .map(|call| format!("{} {}", call.method, call.path))
+            .collect()
     }
 }
 
@@ -118,11 +139,17 @@ async fn a_pool_is_made_once_and_then_nothing_is_written() {
     bench.pass().await.expect("works");
     let made = bench.writes();
     for path in [ENGINES, ENVOY_SERVICE, POOL] {
-        assert!(made.iter().any(|write| write.contains(path)), "{path} is not in {made:#?}");
+        assert!(
+            made.iter().any(|write| write.contains(path)),
+            "{path} is not in {made:#?}"
+        );
     }
     let engines = bench.api.object(ENGINES).expect("is made");
     assert_eq!(engines["spec"]["replicas"], 4);
-    assert_eq!(engines["spec"]["strategy"]["rollingUpdate"], json!({"maxSurge": 1, "maxUnavailable": 0}));
+    assert_eq!(
+        engines["spec"]["strategy"]["rollingUpdate"],
+        json!({"maxSurge": 1, "maxUnavailable": 0})
+    );
     for _ in 0..3 {
         bench.pass().await.expect("works");
         assert_eq!(bench.writes(), [String::new(); 0]);
@@ -133,7 +160,10 @@ async fn a_pool_is_made_once_and_then_nothing_is_written() {
 async fn a_strangers_service_is_a_conflict_and_stays_as_it_was() {
     let (client, api) = FakeApi::start();
     api.put(POOL, pool(&json!({"gateway": {"standalone": {}}})));
-    let theirs = api.put(ENVOY_SERVICE, json!({"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 1}]}}));
+    let theirs = api.put(
+        ENVOY_SERVICE,
+        json!({"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 1}]}}),
+    );
     let bench = watching(client, api, "tool:1").await;
     bench.pass().await.expect("works");
     bench.pass().await.expect("works");
@@ -158,9 +188,14 @@ async fn a_slip_in_the_specification_is_told_and_the_last_good_state_stays() {
     assert_eq!((state.as_str(), why.as_str()), ("True", reason::INVALID_SPEC));
     assert!(message.contains("spec.placement.affinity"), "{message}");
     assert_eq!(bench.api.object(ENGINES), good);
-    bench.api.edit(POOL, |pool| pool["spec"]["placement"]["affinity"] = json!({}));
+    bench
+        .api
+        .edit(POOL, |pool| pool["spec"]["placement"]["affinity"] = json!({}));
     bench.pass().await.expect("works");
-    assert_eq!(bench.api.object(ENGINES).expect("is there")["spec"]["replicas"], 9);
+    assert_eq!(
+        bench.api.object(ENGINES).expect("is there")["spec"]["replicas"],
+        9
+    );
     assert_eq!(bench.condition(condition::DEGRADED).0, "False");
 }
 
@@ -169,7 +204,9 @@ async fn a_pool_that_cannot_be_read_says_so_and_stops_no_other() {
     let bench = start(&json!({})).await;
     bench.pass().await.expect("works");
     let good = bench.api.object(ENGINES);
-    bench.api.edit(POOL, |pool| pool["spec"]["replicas"] = json!("many"));
+    bench
+        .api
+        .edit(POOL, |pool| pool["spec"]["replicas"] = json!("many"));
     bench.pass().await.expect("works");
     let (state, why, message) = bench.condition(condition::DEGRADED);
     assert_eq!((state.as_str(), why.as_str()), ("True", reason::INVALID_SPEC));
@@ -189,7 +226,12 @@ async fn what_is_not_asked_for_any_more_is_deleted() {
     for _ in 0..2 {
         bench.pass().await.expect("works");
     }
-    let left: Vec<_> = bench.api.paths().into_iter().filter(|path| path.ends_with("/qwen-envoy")).collect();
+    let left: Vec<_> = bench
+        .api
+        .paths()
+        .into_iter()
+        .filter(|path| path.ends_with("/qwen-envoy"))
+        .collect();
     assert_eq!(left, [String::new(); 0]);
     assert!(bench.api.object(ENGINES).is_some());
 }
@@ -206,12 +248,23 @@ async fn a_newer_operator_leaves_the_engines_of_an_unchanged_pool_alone() {
     newer.api.edit(POOL, |pool| pool["spec"]["replicas"] = json!(1));
     newer.pass().await.expect("works");
     let scaled = newer.api.object(ENGINES).expect("is there");
-    assert_eq!((&scaled["spec"]["replicas"], &scaled["spec"]["template"]), (&json!(1), &before["spec"]["template"]));
-    newer.api.edit(POOL, |pool| pool["spec"]["engine"]["maxNumSeqs"] = json!(17));
+    assert_eq!(
+        (&scaled["spec"]["replicas"], &scaled["spec"]["template"]),
+        (&json!(1), &before["spec"]["template"])
+    );
+    newer
+        .api
+        .edit(POOL, |pool| pool["spec"]["engine"]["maxNumSeqs"] = json!(17));
     newer.pass().await.expect("works");
     let changed = newer.api.object(ENGINES).expect("is there");
-    assert_eq!(changed["metadata"]["annotations"]["lmetric.io/tool-image"], "tool:2");
-    assert_eq!(newer.api.object(POOL).expect("is there")["status"]["toolImage"], "tool:2");
+    assert_eq!(
+        changed["metadata"]["annotations"]["lmetric.io/tool-image"],
+        "tool:2"
+    );
+    assert_eq!(
+        newer.api.object(POOL).expect("is there")["status"]["toolImage"],
+        "tool:2"
+    );
 }
 
 #[tokio::test]
@@ -229,5 +282,9 @@ async fn a_refused_request_is_tried_again_after_a_growing_wait() {
     assert_eq!(error.kind(), "apply");
     bench.context.backoff.failed("0b5e", &mut rand::rng());
     bench.pass().await.expect("works");
-    assert_eq!(bench.context.backoff.failing(), 0, "a success forgets the failures");
+    assert_eq!(
+        bench.context.backoff.failing(),
+        0,
+        "a success forgets the failures"
+    );
 }

@@ -332,7 +332,9 @@ fn told(trouble: &Trouble) -> (&'static str, String) {
         ),
         What::Invalid(words) => (
             reason::INVALID_SPEC,
-            format!("{kind} {name} as this pool asks for it is invalid: {words}. What ran before goes on; correct the field of spec that this is about"),
+            format!(
+                "{kind} {name} as this pool asks for it is invalid: {words}. What ran before goes on; correct the field of spec that this is about"
+            ),
         ),
         What::Refused(words) => (
             reason::APPLY_REFUSED,

@@ -20,10 +20,13 @@ fn ready(name: &str) -> Arc<Pod> {
 }
 
 fn waits(seconds: i64) -> Arc<Pod> {
-    let mut pod = pod("new", json!({"conditions": [{
-        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": FULL,
-        "lastTransitionTime": testing::ago(seconds),
-    }]}));
+    let mut pod = pod(
+        "new",
+        json!({"conditions": [{
+            "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": FULL,
+            "lastTransitionTime": testing::ago(seconds),
+        }]}),
+    );
     pod.spec.get_or_insert_default().node_name = None;
     Arc::new(pod)
 }
@@ -62,7 +65,11 @@ fn serving() -> (Facts, Outcome) {
 
 fn said(status: &InferencePoolStatus, kind: &str) -> (String, String, String) {
     let condition = status.condition(kind).expect("every condition is there");
-    (condition.status.clone(), condition.reason.clone(), condition.message.clone())
+    (
+        condition.status.clone(),
+        condition.reason.clone(),
+        condition.message.clone(),
+    )
 }
 
 fn of(facts: &Facts, outcome: &Outcome) -> InferencePoolStatus {
@@ -72,7 +79,11 @@ fn of(facts: &Facts, outcome: &Outcome) -> InferencePoolStatus {
 #[test]
 fn a_pool_that_serves_says_so_and_where() {
     let (facts, outcome) = serving();
-    let report = compute(&facts, &InferencePoolStatus::default(), Verdict::Applied(&outcome));
+    let report = compute(
+        &facts,
+        &InferencePoolStatus::default(),
+        Verdict::Applied(&outcome),
+    );
     let status = &report.status;
     let states: Vec<_> = status
         .conditions
@@ -91,16 +102,27 @@ fn a_pool_that_serves_says_so_and_where() {
         ]
     );
     assert_eq!(status.url.as_deref(), Some("http://qwen-envoy.models.svc"));
-    assert_eq!(status.selector, "app.kubernetes.io/component=engine,lmetric.io/pool=qwen");
+    assert_eq!(
+        status.selector,
+        "app.kubernetes.io/component=engine,lmetric.io/pool=qwen"
+    );
     assert_eq!((status.replicas, status.ready_replicas, status.gpus), (2, 2, 2));
-    assert_eq!((status.template_revision, status.tool_image.as_deref()), (Some(1), Some("tool:1")));
+    assert_eq!(
+        (status.template_revision, status.tool_image.as_deref()),
+        (Some(1), Some("tool:1"))
+    );
     assert_eq!((status.observed_generation, report.again), (Some(1), None));
 }
 
 #[test]
 fn an_equal_look_gives_an_equal_status_later_too() {
     let (mut facts, outcome) = serving();
-    let first = compute(&facts, &InferencePoolStatus::default(), Verdict::Applied(&outcome)).status;
+    let first = compute(
+        &facts,
+        &InferencePoolStatus::default(),
+        Verdict::Applied(&outcome),
+    )
+    .status;
     facts.now = testing::time(-3_600).0;
     let later = compute(&facts, &first, Verdict::Applied(&outcome)).status;
     assert_eq!(first, later);
@@ -114,7 +136,10 @@ fn an_equal_look_gives_an_equal_status_later_too() {
 #[case::envoy(|facts: &mut Facts| facts.envoy_pods.clear(), reason::ENVOY_DOWN)]
 #[case::engines(|facts: &mut Facts| facts.engine_pods.clear(), reason::STARTING)]
 #[case::full(|facts: &mut Facts| facts.engine_pods = vec![waits(60)], reason::INSUFFICIENT_GPU)]
-fn a_part_that_is_missing_is_the_reason_of_not_being_ready(#[case] break_it: fn(&mut Facts), #[case] reason: &str) {
+fn a_part_that_is_missing_is_the_reason_of_not_being_ready(
+    #[case] break_it: fn(&mut Facts),
+    #[case] reason: &str,
+) {
     let (mut facts, outcome) = serving();
     break_it(&mut facts);
     let (state, why, message) = said(&of(&facts, &outcome), condition::READY);
@@ -127,9 +152,21 @@ fn a_pod_that_ends_does_not_serve_and_is_counted_as_draining() {
     let mut ending = pod("b", ready_status());
     ending.metadata.deletion_timestamp = Some(testing::time(-100));
     facts.engine_pods = vec![Arc::new(ending)];
-    let report = compute(&facts, &InferencePoolStatus::default(), Verdict::Applied(&outcome));
+    let report = compute(
+        &facts,
+        &InferencePoolStatus::default(),
+        Verdict::Applied(&outcome),
+    );
     let status = &report.status;
-    assert_eq!((status.replicas, status.ready_replicas, status.draining_replicas, status.gpus), (0, 0, 1, 1));
+    assert_eq!(
+        (
+            status.replicas,
+            status.ready_replicas,
+            status.draining_replicas,
+            status.gpus
+        ),
+        (0, 0, 1, 1)
+    );
     assert_eq!(said(status, condition::READY).0, "False");
     assert!(report.again.is_some(), "an engine that ends is looked at again");
 }
@@ -167,7 +204,10 @@ fn a_pool_that_cannot_be_built_keeps_serving_and_names_the_field() {
     let status = compute(&facts, &before, Verdict::Unbuildable(words)).status;
     let (state, why, message) = said(&status, condition::DEGRADED);
     assert_eq!((state.as_str(), why.as_str()), ("True", reason::INVALID_SPEC));
-    assert!(message.starts_with(words) && message.contains("goes on"), "{message}");
+    assert!(
+        message.starts_with(words) && message.contains("goes on"),
+        "{message}"
+    );
     assert_eq!(said(&status, condition::READY).0, "True");
     assert_eq!(status.template_revision, Some(1));
 }
@@ -228,7 +268,10 @@ fn the_route_says_what_is_missing(
     #[case] words: &str,
 ) {
     let facts = testing::facts_with(&change, apis);
-    let said = said(&of(&facts, &outcome(deployment(4, 4, 4, 4))), condition::ROUTE_ACCEPTED);
+    let said = said(
+        &of(&facts, &outcome(deployment(4, 4, 4, 4))),
+        condition::ROUTE_ACCEPTED,
+    );
     assert_eq!((said.0.as_str(), said.1.as_str()), (state, reason));
     assert!(said.2.contains(words), "{}", said.2);
 }
@@ -236,7 +279,9 @@ fn the_route_says_what_is_missing(
 #[test]
 fn a_monitor_without_its_api_is_told_and_nothing_else_suffers() {
     let (mut facts, outcome) = serving();
-    let pool = testing::pool(&json!({"replicas": 2, "gateway": {"standalone": {}}, "monitoring": {"podMonitor": true}}));
+    let pool = testing::pool(
+        &json!({"replicas": 2, "gateway": {"standalone": {}}, "monitoring": {"podMonitor": true}}),
+    );
     facts.pool = Arc::new(pool);
     let status = of(&facts, &outcome);
     assert_eq!(said(&status, condition::DEGRADED).1, reason::OPTIONAL_API_MISSING);
