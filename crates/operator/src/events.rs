@@ -136,7 +136,7 @@ mod tests {
         let well = status(("False", "AsExpected"), "True");
         let ill = status(("True", "OOMKilled"), "False");
         assert_eq!(reasons(&well, &ill), ["OOMKilled", "NotServing"]);
-        assert_eq!(reasons(&ill, &ill), [String::new(); 0]);
+        assert_eq!(reasons(&ill, &ill), Vec::<String>::new());
         assert_eq!(
             reasons(&ill, &status(("True", "ImagePull"), "False")),
             ["ImagePull"]
@@ -147,7 +147,7 @@ mod tests {
                 &InferencePoolStatus::default(),
                 &status(("False", "AsExpected"), "False")
             ),
-            [String::new(); 0]
+            Vec::<String>::new()
         );
     }
 

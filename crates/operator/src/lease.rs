@@ -201,7 +201,7 @@ impl<L: Leases> Election<L> {
         match timeout_at(limit, self.leases.replace(empty)).await {
             Ok(Ok(_)) => tracing::info!("left the lease to the next"),
             Ok(Err(error)) => {
-                tracing::warn!(%error, "cannot leave the lease; the next leader has to wait for it")
+                tracing::warn!(%error, "cannot leave the lease; the next leader has to wait for it");
             }
             Err(_) => tracing::warn!("cannot leave the lease in time; the next leader has to wait for it"),
         }

@@ -28,7 +28,7 @@ const RESYNC: Duration = Duration::from_mins(10);
 /// What a person has to mend beside the pool (a name that is taken, a quota) shows in no watch.
 const MENDED: Duration = Duration::from_secs(30);
 /// One pool may take so long; a graceful shutdown waits for those that are being worked on.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// What reconciling needs. Shared by all pools.
 pub struct Context {
@@ -84,7 +84,7 @@ impl ReconcileError {
 /// Works on one pool.
 pub async fn reconcile(pool: Arc<Guarded>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let began = Instant::now();
-    let done = timeout(LIMIT, one(&pool, &context))
+    let done = timeout(LIMIT, Box::pin(one(&pool, &context)))
         .await
         .unwrap_or(Err(ReconcileError::Slow));
     context.metrics.reconciled(began.elapsed());
@@ -95,6 +95,7 @@ pub async fn reconcile(pool: Arc<Guarded>, context: Arc<Context>) -> Result<Acti
 }
 
 /// After a failure.
+#[expect(clippy::needless_pass_by_value, reason = "the runtime calls it so")]
 pub fn on_error(pool: Arc<Guarded>, error: &ReconcileError, context: Arc<Context>) -> Action {
     let wait = context.backoff.failed(&uid(&pool), &mut rand::rng());
     context.metrics.failed(error.kind());
@@ -139,7 +140,7 @@ async fn one(pool: &Guarded, context: &Context) -> Result<Action, ReconcileError
             None,
         ),
         Ok(built) => {
-            let (outcome, soon) = apply(&facts, built, context).await?;
+            let (outcome, soon) = Box::pin(apply(&facts, built, context)).await?;
             if outcome
                 .troubles
                 .iter()

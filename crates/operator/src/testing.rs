@@ -88,6 +88,7 @@ pub(crate) fn images() -> Images {
 }
 
 /// A pod whose template is called as its name.
+#[expect(clippy::needless_pass_by_value, reason = "so that callers write json!({…})")]
 pub(crate) fn pod(name: &str, status: Value) -> Pod {
     serde_json::from_value(json!({
         "apiVersion": "v1",

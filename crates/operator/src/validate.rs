@@ -54,19 +54,16 @@ pub fn validate(facts: &Facts, cluster: &Cluster) -> Result<Validated, Vec<Inval
 }
 
 fn source(field: &str, uri: &str, wrong: &mut Vec<Invalid>) -> Option<Source> {
-    match Source::parse(uri) {
-        Ok(source) => Some(source),
-        Err(_) => {
-            wrong.push(Invalid {
-                field: field.to_owned(),
-                problem: format!("{uri:?} names no place of a model"),
-                remedy:
-                    "write hf://ORG/NAME, ms://ORG/NAME, pvc://CLAIM/PATH, file:///PATH or s3://BUCKET/PATH"
-                        .to_owned(),
-            });
-            None
-        }
+    let source = Source::parse(uri).ok();
+    if source.is_none() {
+        wrong.push(Invalid {
+            field: field.to_owned(),
+            problem: format!("{uri:?} names no place of a model"),
+            remedy: "write hf://ORG/NAME, ms://ORG/NAME, pvc://CLAIM/PATH, file:///PATH or s3://BUCKET/PATH"
+                .to_owned(),
+        });
     }
+    source
 }
 
 fn read<T: DeserializeOwned + Serialize>(

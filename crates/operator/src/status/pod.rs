@@ -13,7 +13,7 @@ use lmetric_api::pool::reason;
 /// A pod may wait so long for its volumes before its Events are looked at.
 const VOLUME_PATIENCE: Duration = Duration::from_secs(20);
 /// A pod that is still there so long after its grace was over is on a node that does not answer.
-const GRACE_MARGIN: Duration = Duration::from_secs(60);
+const GRACE_MARGIN: Duration = Duration::from_mins(1);
 
 /// What is the matter with a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -152,7 +152,7 @@ async fn follow<K: Kind>(
         writer.apply_watcher_event(&event);
         wake_for(&event, wakes, known, pool_of);
         for object in before.into_iter().flatten() {
-            pool_of(&*object).into_iter().for_each(|pool| wakes.wake(pool));
+            wakes.wake_any(pool_of(&*object));
         }
     }
 }
@@ -212,11 +212,11 @@ fn wake_for<K: Kind>(
 ) {
     match event {
         Event::Apply(object) | Event::Delete(object) => {
-            pool(object).into_iter().for_each(|pool| wakes.wake(pool))
+            wakes.wake_any(pool(object));
         }
         Event::InitDone => {
             for object in known.state() {
-                pool(&object).into_iter().for_each(|pool| wakes.wake(pool));
+                wakes.wake_any(pool(&object));
             }
         }
         Event::Init | Event::InitApply(_) => {}

@@ -25,6 +25,13 @@ impl Wakes {
         self.0.news.notify_one();
     }
 
+    /// The same, if it is about a pool at all.
+    pub fn wake_any(&self, pool: Option<PoolRef>) {
+        if let Some(pool) = pool {
+            self.wake(pool);
+        }
+    }
+
     /// The pools, each once for all changes since it was handed out last. For one reader.
     pub fn stream(&self) -> impl Stream<Item = PoolRef> + Send + use<> {
         stream::unfold(self.clone(), |wakes| async move {
