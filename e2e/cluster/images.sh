@@ -16,10 +16,10 @@ trap 'rm -rf "$work"' EXIT
 
 stripped() { # BINARY: a copy without debug information
   if [ ! -x "$binaries/$1" ]; then
-    echo "missing: $binaries/$1; remedy: cargo build --bin $1" >&2
+    echo "missing: $binaries/$1; remedy: e2e/cluster/binaries.sh" >&2
     exit 1
   fi
-  strip --strip-debug -o "$work/$1" "$binaries/$1"
+  strip --strip-debug -o "$work/${1##*/}" "$binaries/$1"
 }
 
 image() { # VARIABLE NAME PREFIX FILE[=PATH]...: makes and loads it
@@ -36,7 +36,7 @@ image() { # VARIABLE NAME PREFIX FILE[=PATH]...: makes and loads it
 }
 
 mkimage_flags=(-user 65532)
-for program in lmetric-operator lmetric-epp lmetric-drain lmetric vllm-sim; do stripped "$program"; done
+for program in lmetric-operator lmetric-epp static/lmetric-drain lmetric vllm-sim; do stripped "$program"; done
 image LMETRIC_IMAGE lmetric '' "$work/lmetric=/lmetric" "$work/lmetric-operator=/lmetric-operator" \
   "$work/lmetric-epp=/lmetric-epp" "$work/lmetric-drain=/lmetric-drain"
 
