@@ -39,7 +39,7 @@ pub struct Hints {
 }
 
 /// Reads a pod's annotations and its engine's container.
-pub fn of(annotations: &BTreeMap<String, String>, engine: Option<&Container>) -> Hints {
+pub(super) fn of(annotations: &BTreeMap<String, String>, engine: Option<&Container>) -> Hints {
     let number = |name: &str| -> Option<u16> {
         let number = annotations.get(name)?.trim().parse().ok()?;
         (number > 0).then_some(number)

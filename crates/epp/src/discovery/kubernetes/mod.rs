@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use client::{ClientError, connect};
 pub use config_map::{ConfigMapError, ConfigMapRef, KEY};
-pub use hints::Hints;
+pub use hints::{EVENTS_PORT, Hints, RANKS, REPLAY_PORT};
 pub use pod::PodFacts;
 pub use pods::PodWatch;
 pub use pool::{OLD_GROUP, PoolError, PoolRef, default_group};

@@ -67,7 +67,7 @@ struct OldSpec {
 }
 
 /// Pods and ports of a pool's spec.
-pub fn pods(spec: &Value) -> Result<Pods, PoolError> {
+pub(super) fn pods(spec: &Value) -> Result<Pods, PoolError> {
     let unreadable = |error: serde_json::Error| PoolError::Unreadable(error.to_string());
     let (selector, ports) = if spec.get("targetPortNumber").is_some() {
         let OldSpec {
@@ -95,7 +95,7 @@ pub fn pods(spec: &Value) -> Result<Pods, PoolError> {
 
 /// The pool's pods whenever the object changes; `None` when there is no such object. A pool that cannot be read is passed
 /// over: what it said before stays.
-pub fn watch(client: Client, pool: PoolRef) -> impl Stream<Item = Option<Pods>> + Send {
+pub(super) fn watch(client: Client, pool: PoolRef) -> impl Stream<Item = Option<Pods>> + Send {
     let version = if pool.group == OLD_GROUP { "v1alpha2" } else { "v1" };
     let kind = GroupVersionKind::gvk(&pool.group, version, "InferencePool");
     let resource = ApiResource::from_gvk_with_plural(&kind, PLURAL);
