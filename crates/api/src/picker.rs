@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{ConfigError, raw::RawConfig};
+use crate::{ConfigError, PodEndpoints, raw::RawConfig};
 
 /// Everything that `lmetric-epp` can be told.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,8 +19,8 @@ pub struct PickerConfig {
     pub policy: Policy,
     /// What is done about a KV-cache hotspot.
     pub hotspot: Hotspot,
-    /// File that lists the endpoints; watched.
-    pub endpoints: PathBuf,
+    /// Where the endpoints are found.
+    pub endpoints: Endpoints,
     /// Tokenizer groups.
     pub models: Vec<ModelGroup>,
     /// The token ladder.
@@ -41,6 +41,15 @@ pub struct PickerConfig {
     pub log: String,
 }
 
+/// Where the endpoints are found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoints {
+    /// A file that lists them; watched.
+    File(PathBuf),
+    /// Pods of the picker's namespace; watched.
+    Kubernetes(PodEndpoints),
+}
+
 /// Addresses to listen on; port 0 takes a free one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listen {
@@ -48,7 +57,8 @@ pub struct Listen {
     pub ext_proc: SocketAddr,
     /// gRPC, health.
     pub health: SocketAddr,
-    /// HTTP: metrics, readiness, debugging.
+    /// HTTP: metrics, readiness, debugging, and on Kubernetes draining, which engines ask for: there it is reached
+    /// from outside the pod (`0.0.0.0:9090` unless written), elsewhere only from this machine (`127.0.0.1:9090`).
     pub admin: SocketAddr,
 }
 

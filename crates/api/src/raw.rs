@@ -12,8 +12,8 @@ use std::{
 use serde::{Deserialize, Deserializer, de};
 
 use crate::{
-    ConfigError, Events, Hotspot, Limits, Listen, ModelGroup, PickerConfig, Policy, Scrape, Tls, Tokens,
-    duration,
+    ConfigError, Endpoints, Events, Hotspot, Limits, Listen, ModelGroup, PickerConfig, Policy, Scrape, Tls,
+    Tokens, duration, pods::RawPods,
 };
 
 #[derive(Deserialize)]
@@ -55,8 +55,8 @@ struct RawListen {
     ext_proc: SocketAddr,
     #[serde(deserialize_with = "address")]
     health: SocketAddr,
-    #[serde(deserialize_with = "address")]
-    admin: SocketAddr,
+    #[serde(deserialize_with = "some_address")]
+    admin: Option<SocketAddr>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -79,7 +79,8 @@ struct RawTls {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawEndpoints {
-    file: PathBuf,
+    file: Option<PathBuf>,
+    kubernetes: Option<RawPods>,
 }
 
 #[derive(Deserialize)]
@@ -131,7 +132,7 @@ impl Default for RawListen {
         Self {
             ext_proc: SocketAddr::from(([0, 0, 0, 0], 9002)),
             health: SocketAddr::from(([0, 0, 0, 0], 9003)),
-            admin: SocketAddr::from(([127, 0, 0, 1], 9090)),
+            admin: None,
         }
     }
 }
@@ -275,6 +276,10 @@ pub(crate) fn address<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, 
     from.deserialize_any(Visitor)
 }
 
+fn some_address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    address(from).map(Some)
+}
+
 /// Ranges that validation enforces; outside of them a value is a slip of the pen.
 mod range {
     use super::{Duration, RangeInclusive};
@@ -312,10 +317,10 @@ impl RawConfig {
             log,
         } = self;
         let check = Check { file };
-        let listen = check.listen(listen)?;
-        let tls = check.tls(tls)?;
-        let endpoints = check.path("endpoints.file", endpoints.file)?;
         let models = check.models(models)?;
+        let endpoints = check.endpoints(endpoints, &models)?;
+        let listen = check.listen(listen, matches!(endpoints, Endpoints::Kubernetes(_)))?;
+        let tls = check.tls(tls)?;
         check.within("tokens.budget", tokens.budget, &range::BUDGET)?;
         check.within("tokens.threads", tokens.threads, &range::THREADS)?;
         check.within("tokens.queue", tokens.queue, &range::QUEUE)?;
@@ -373,12 +378,12 @@ impl RawConfig {
     }
 }
 
-struct Check<'a> {
+pub(crate) struct Check<'a> {
     file: &'a Path,
 }
 
 impl Check<'_> {
-    fn error(
+    pub(crate) fn error(
         &self,
         field: impl Into<String>,
         problem: impl Into<String>,
@@ -419,12 +424,47 @@ impl Check<'_> {
         Ok(self.file.parent().unwrap_or(Path::new("")).join(path))
     }
 
-    fn listen(&self, listen: RawListen) -> Result<Listen, ConfigError> {
+    fn endpoints(&self, endpoints: RawEndpoints, models: &[ModelGroup]) -> Result<Endpoints, ConfigError> {
+        match endpoints {
+            RawEndpoints {
+                file: Some(file),
+                kubernetes: None,
+            } => Ok(Endpoints::File(self.path("endpoints.file", file)?)),
+            RawEndpoints {
+                file: None,
+                kubernetes: Some(pods),
+            } => Ok(Endpoints::Kubernetes(pods.validate(self, models)?)),
+            RawEndpoints {
+                file: None,
+                kubernetes: None,
+            } => Err(self.error(
+                "endpoints.file",
+                "is missing",
+                "add it, or kubernetes: {selector: {…}, ports: […]} instead",
+            )),
+            RawEndpoints {
+                file: Some(_),
+                kubernetes: Some(_),
+            } => Err(self.error(
+                "endpoints.file",
+                "is given beside endpoints.kubernetes",
+                "keep one of the two",
+            )),
+        }
+    }
+
+    fn listen(&self, listen: RawListen, on_kubernetes: bool) -> Result<Listen, ConfigError> {
         let RawListen {
             ext_proc,
             health,
             admin,
         } = listen;
+        let nearby = if on_kubernetes {
+            [0, 0, 0, 0]
+        } else {
+            [127, 0, 0, 1]
+        };
+        let admin = admin.unwrap_or(SocketAddr::from((nearby, 9090)));
         for (field, one, other_field, other) in [
             ("listen.health", health, "listen.extProc", ext_proc),
             ("listen.admin", admin, "listen.extProc", ext_proc),

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use lmetric_api::{Hotspot, PickerConfig, Policy, Tls};
+use lmetric_api::{Endpoints, Hotspot, KvPorts, PickerConfig, PodEndpoints, Pods, Policy, Tls};
 
 const FILE: &str = "/etc/lmetric/picker.yaml";
 
@@ -13,7 +13,10 @@ fn parse(text: &str) -> Result<PickerConfig, lmetric_api::ConfigError> {
 #[test]
 fn only_the_endpoints_are_required() {
     let config = parse("endpoints: {file: endpoints.yaml}").expect("minimal configuration");
-    assert_eq!(config.endpoints, Path::new("/etc/lmetric/endpoints.yaml"));
+    assert_eq!(
+        config.endpoints,
+        Endpoints::File("/etc/lmetric/endpoints.yaml".into())
+    );
     assert_eq!(config.listen.ext_proc.to_string(), "0.0.0.0:9002");
     assert_eq!(config.listen.health.to_string(), "0.0.0.0:9003");
     assert_eq!(config.listen.admin.to_string(), "127.0.0.1:9090");
@@ -180,4 +183,74 @@ fn without_endpoints_or_with_nonsense_the_file_is_refused() {
         assert_eq!(error.field, field, "{text:?}: {error}");
         assert!(!error.remedy.is_empty());
     }
+}
+
+fn pods(text: &str) -> Result<PodEndpoints, lmetric_api::ConfigError> {
+    let models = "models: [{names: [qwen, default]}]";
+    match parse(&format!("endpoints: {{kubernetes: {text}}}\n{models}\n"))?.endpoints {
+        Endpoints::Kubernetes(pods) => Ok(pods),
+        Endpoints::File(file) => panic!("{}", file.display()),
+    }
+}
+
+#[test]
+fn endpoints_may_be_pods() {
+    let all = "{selector: {app: vllm}, ports: [8000, 8001], ranks: 2, kvEvents: {port: 5557, replayPort: 5657}, blockSize: 32, model: m}";
+    let expected = PodEndpoints {
+        pods: Some(Pods {
+            selector: [("app".to_owned(), "vllm".to_owned())].into(),
+            ports: vec![8000, 8001],
+        }),
+        ranks: Some(2),
+        kv_events: Some(KvPorts {
+            port: 5557,
+            replay_port: Some(5657),
+        }),
+        block_size: Some(32),
+        model: Some("m".to_owned()),
+    };
+    assert_eq!(pods(all), Ok(expected));
+    let least = pods("{}").expect("another object names the pods");
+    assert_eq!((least.pods, least.kv_events, least.ranks), (None, None, None));
+    assert_eq!(least.model.as_deref(), Some("qwen"), "the first tokenizer group");
+}
+
+#[test]
+fn on_kubernetes_engines_reach_the_admin_port() {
+    let pods = "endpoints: {kubernetes: {selector: {app: vllm}, ports: [8000]}}\n";
+    let admin = |text: &str| {
+        parse(&format!("{pods}{text}"))
+            .expect("good")
+            .listen
+            .admin
+            .to_string()
+    };
+    assert_eq!(admin(""), "0.0.0.0:9090");
+    assert_eq!(admin("listen: {admin: \"[::]:9091\"}\n"), "[::]:9091");
+}
+
+#[test]
+fn pods_that_cannot_be_are_refused() {
+    for (text, field, remedy) in [
+        ("{selector: {a: b}}", "ports", "[8000]"),
+        ("{ports: [8000]}", "selector", "--pool-name"),
+        ("{selector: {a: b}, ports: [8000, 8000]}", "ports", "once"),
+        ("{selector: {a: b}, ports: [0]}", "ports", "65535"),
+        ("{selector: {a: b}, ports: [1, 2, 3, 4, 5, 6, 7, 8, 9]}", "ports", "once"),
+        ("{ranks: 0}", "ranks", "1 to 64"),
+        ("{ranks: 65}", "ranks", "1 to 64"),
+        ("{kvEvents: {port: 0}}", "kvEvents", "65535"),
+        ("{ranks: 2, kvEvents: {port: 65535}}", "kvEvents", "room"),
+        ("{ranks: 2, kvEvents: {port: 5557, replayPort: 5558}}", "kvEvents.replayPort", "ranks"),
+        ("{kvEvents: {replayPort: 1}}", "kvEvents.port", "add it"),
+        ("{blockSize: 0}", "blockSize", "tokens per block"),
+        ("{model: \"\"}", "model", "name of the model"),
+        ("{labels: {a: b}}", "labels", "selector"),
+    ] {
+        let error = pods(text).expect_err(text);
+        assert_eq!(error.field, format!("endpoints.kubernetes.{field}"), "{error}");
+        assert!(error.remedy.contains(remedy), "{error}");
+    }
+    let both = parse("endpoints: {file: a, kubernetes: {}}").expect_err("both");
+    assert!(both.to_string().contains("keep one"), "{both}");
 }

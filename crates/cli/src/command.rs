@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::{explain, replay, report};
+use crate::{crds, explain, probe, replay, report};
 
 /// Exit status of input that cannot be used.
 pub const BAD_INPUT: u8 = 2;
@@ -30,6 +30,8 @@ enum Command {
     Replay(Box<replay::ReplayArgs>),
     Report(report::ReportArgs),
     Explain(explain::ExplainArgs),
+    Crds(crds::CrdsArgs),
+    Probe(probe::ProbeArgs),
 }
 
 impl Cli {
@@ -48,6 +50,13 @@ impl Cli {
             Command::Report(args) => report::run(&args, &mut std::io::stdout().lock()),
             Command::Explain(args) => {
                 runtime(1)?.block_on(async { explain::run(&args, &mut std::io::stdout().lock()).await })
+            }
+            Command::Probe(args) => {
+                runtime(1)?.block_on(async { probe::run(&args, &mut std::io::stdout().lock()).await })
+            }
+            Command::Crds(args) => {
+                crds::run(&args, &mut std::io::stdout().lock())?;
+                Ok(ExitCode::SUCCESS)
             }
         }
     }

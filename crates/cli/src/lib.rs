@@ -1,8 +1,10 @@
-//! The tool a person holds: replay a trace, report on it, explain a decision.
+//! The tool a person holds: replay a trace, report on it, explain a decision, write definitions.
 
 pub mod client;
 pub mod command;
+pub mod crds;
 pub mod explain;
+pub mod probe;
 pub mod replay;
 pub mod report;
 pub mod run_file;

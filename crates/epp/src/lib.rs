@@ -13,6 +13,7 @@ pub mod load;
 pub mod metrics;
 pub mod picker;
 pub mod refusal;
+pub mod reload;
 pub mod request;
 pub mod run;
 pub mod scrape;

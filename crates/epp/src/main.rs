@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use lmetric_api::ConfigError;
 use lmetric_epp::{
-    args::Args,
-    load::{Loaded, load},
+    args::{Args, Ignored},
+    load::{StartError, check, load},
     run::run,
 };
 use lmetric_telemetry::Logs;
@@ -18,22 +17,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const BAD_CONFIGURATION: u8 = 2;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let loaded = match load(&args) {
-        Ok(loaded) => loaded,
-        Err(error) => {
-            eprintln!("lmetric-epp: {error}");
-            return ExitCode::from(BAD_CONFIGURATION);
-        }
-    };
-    if args.check {
-        return ExitCode::SUCCESS;
-    }
-    match start(loaded) {
+    let (args, ignored) = Args::read(std::env::args_os());
+    match start(&args, &ignored) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("lmetric-epp: {error:#}");
-            ExitCode::from(if error.is::<ConfigError>() {
+            ExitCode::from(if error.is::<ConfigError>() || error.is::<StartError>() {
                 BAD_CONFIGURATION
             } else {
                 1
@@ -42,8 +31,25 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(loaded: Loaded) -> anyhow::Result<()> {
-    let logs = Logs::install(&loaded.config.log)?;
+fn start(args: &Args, ignored: &[Ignored]) -> anyhow::Result<()> {
+    // kube takes the process's provider
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(run(loaded, logs))
+    runtime.block_on(async {
+        if args.check {
+            return Ok(check(args).await?);
+        }
+        // waiting for the configuration may have something to say
+        let logs = Logs::install("info")?;
+        for Ignored { flag, why } in ignored {
+            tracing::info!(
+                flag,
+                why,
+                "a flag of the Inference Extension's picker has no effect here"
+            );
+        }
+        let loaded = load(args).await?;
+        logs.set(&loaded.config.log)?;
+        run(loaded, logs).await
+    })
 }

@@ -20,8 +20,9 @@ use crate::{
     health::Health,
     housekeeping::{Housekeeping, Starting},
     load::Loaded,
-    metrics::{Export, PlaceMetrics, ScrapeMetrics, Streams},
+    metrics::{Export, PlaceMetrics, ReloadMetrics, ScrapeMetrics, Streams},
     picker::{Picker, PickerParts},
+    reload::{Reload, ReloadParts},
     scrape::{EngineClient, ModelsReader},
     server::{Drain, ExtProcServer},
     stream::Limits,
@@ -46,8 +47,10 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         config,
         file,
         discovery,
+        pods,
         groups,
         tls,
+        written,
     } = loaded;
     let clock = Clock::start();
     let seed = KeySeed::new(rand::random());
@@ -72,6 +75,7 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
             client: client.clone(),
             timeout: settings.timeout,
         },
+        pods,
     }));
     let ladder = Arc::new(Ladder::new(
         groups,
@@ -125,7 +129,16 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         health: health_listener.local_addr()?,
         admin: admin.local_addr()?,
     };
-    let admin = Admin::new(admin, registry, readiness.clone(), logs, admin::router(pages));
+    let reload = written.map(|written| {
+        let parts = ReloadParts {
+            scheduler: scheduler.clone(),
+            logs: logs.clone(),
+            limits: server.live_limits(),
+        };
+        Reload::new(written, config.clone(), parts, ReloadMetrics::new(&mut registry))
+    });
+    let routes = admin::router(pages).merge(admin::drain_router(fleet.clone()));
+    let admin = Admin::new(admin, registry, readiness.clone(), logs, routes);
 
     let (sets, endpoints) = watch::channel(None);
     let reconciler = Reconciler::new(
@@ -146,6 +159,9 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
     tasks.spawn("discovery", |token| discovery.run(sets, token));
     let for_reconciler = endpoints.clone();
     tasks.spawn("reconcile", |token| reconciler.run(for_reconciler, token));
+    if let Some(reload) = reload {
+        tasks.spawn("reload", |token| reload.run(token));
+    }
     tasks.spawn("housekeeping", |token| housekeeping.run(token));
     tasks.spawn("starting", |token| starting.run(endpoints, token));
     tasks.spawn("admin", |token| async move {
@@ -226,7 +242,8 @@ fn quickened(scrape: Scrape, speed: f64) -> Scrape {
     }
 }
 
-fn scheduler_config(config: &PickerConfig) -> SchedulerConfig {
+/// The scheduler's part of the configuration.
+pub(crate) fn scheduler_config(config: &PickerConfig) -> SchedulerConfig {
     SchedulerConfig {
         policy: match config.policy {
             Policy::Lmetric => PolicyKind::Lmetric,

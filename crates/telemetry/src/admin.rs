@@ -116,9 +116,10 @@ impl Admin {
         self.listener.local_addr()
     }
 
-    /// Serves until `token` is cancelled.
+    /// Serves until `token` is cancelled. Routes may ask who calls, by axum's `ConnectInfo<SocketAddr>`.
     pub async fn serve(self, token: CancellationToken) -> io::Result<()> {
-        axum::serve(self.listener, self.router)
+        let service = self.router.into_make_service_with_connect_info::<SocketAddr>();
+        axum::serve(self.listener, service)
             .with_graceful_shutdown(token.cancelled_owned())
             .await
     }

@@ -7,8 +7,12 @@
 
 mod admin;
 mod client;
+#[cfg(feature = "kubernetes")]
+pub mod cluster;
 mod engines;
 mod envoy;
+#[cfg(feature = "kubernetes")]
+pub mod fake_api;
 mod loopback;
 mod picker;
 mod process;
@@ -23,4 +27,4 @@ pub use loopback::{Loopback, LoopbackError};
 pub use picker::{Picker, PickerOptions};
 pub use process::{Process, Signal, Tool, ToolError};
 pub use stage::{Stage, StageOptions};
-pub use wait::{TimedOut, eventually, wait_until};
+pub use wait::{TimedOut, eventually, poll, wait_until};

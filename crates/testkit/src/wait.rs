@@ -14,9 +14,19 @@ pub struct TimedOut {
 }
 
 /// Polls `probe` every 20 ms until it answers `Ok`; an `Err` is what was seen instead.
-pub async fn wait_until<T, E, F>(
+pub async fn wait_until<T, E, F>(what: &str, limit: Duration, probe: impl FnMut() -> F) -> Result<T, TimedOut>
+where
+    E: std::fmt::Display,
+    F: Future<Output = Result<T, E>>,
+{
+    poll(what, limit, Duration::from_millis(20), probe).await
+}
+
+/// [`wait_until`] with a pause of `every` between two probes.
+pub async fn poll<T, E, F>(
     what: &str,
     limit: Duration,
+    every: Duration,
     mut probe: impl FnMut() -> F,
 ) -> Result<T, TimedOut>
 where
@@ -37,7 +47,7 @@ where
                 last,
             });
         }
-        sleep(Duration::from_millis(20)).await;
+        sleep(every).await;
     }
 }
 

@@ -120,6 +120,9 @@ pub struct Args {
     /// Ranks behind each HTTP port; rank r publishes on kv-port + r and replay-port + r.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub data_parallel_size: u32,
+    /// Number of the first rank in its KV events.
+    #[arg(long, default_value_t = 0)]
+    pub data_parallel_rank: u32,
     /// Folder with tokenizer.json and tokenizer_config.json; without it text becomes made-up ids.
     #[arg(long)]
     pub tokenizer: Option<PathBuf>,

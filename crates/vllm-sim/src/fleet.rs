@@ -297,7 +297,7 @@ impl Fleet {
                 snapshots.push(Arc::clone(&snapshot));
                 let engine = Engine::new(settings.engine.clone())?;
                 lanes.push(Lane::new(
-                    rank,
+                    args.data_parallel_rank.saturating_add(rank),
                     engine,
                     encoder,
                     args.event_delay,

@@ -17,6 +17,7 @@ mod lane;
 mod listen;
 mod metrics;
 mod publisher;
+pub mod serve;
 mod site;
 mod text;
 pub mod wire;

@@ -1,10 +1,12 @@
-//! Many simulated vLLM engines in one process. See `--help`.
+//! Many simulated vLLM engines in one process, or, as `vllm serve MODEL`, what stands in for vLLM. See `--help`.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use futures::future::{join_all, select_all};
 use tokio::signal::unix::{SignalKind, signal};
+use vllm_sim::serve::Serve;
 use vllm_sim::{Args, Fleet};
 
 #[global_allocator]
@@ -12,8 +14,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = Args::parse();
-    match run(&args).await {
+    match start().await {
         Ok(code) => code,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "vllm-sim: {error:#}");
@@ -22,18 +23,45 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let _logs = lmetric_telemetry::Logs::install(&args.log)?;
+async fn start() -> anyhow::Result<ExitCode> {
+    if std::env::args().nth(1).as_deref() == Some("serve") {
+        let Serve { fleets, ignored } =
+            Serve::read(std::env::args().skip(2), |name| std::env::var(name).ok())?;
+        run(&fleets, &ignored).await
+    } else {
+        run(&[Args::parse()], &[]).await
+    }
+}
+
+/// Serves until told to stop: `lines` has one entry for each set of ports.
+async fn run(lines: &[Args], ignored: &[String]) -> anyhow::Result<ExitCode> {
+    let Args {
+        log,
+        shutdown_timeout,
+        ..
+    } = &lines[0];
+    let _logs = lmetric_telemetry::Logs::install(log)?;
+    if !ignored.is_empty() {
+        tracing::info!(
+            flags = ignored.join(" "),
+            "accepted without effect: a simulator has no use for them"
+        );
+    }
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let fleet = Fleet::start(args).await?;
-    writeln!(std::io::stdout(), "{}", fleet.ready())?;
-    let faults = fleet.faults().clone();
+    let mut fleets = Vec::new();
+    for args in lines {
+        let fleet = Fleet::start(args).await?;
+        writeln!(std::io::stdout(), "{}", fleet.ready())?;
+        fleets.push(fleet);
+    }
+    let exits: Vec<_> = fleets.iter().map(|fleet| fleet.faults().clone()).collect();
+    let exit = select_all(exits.iter().map(|faults| Box::pin(faults.exit_code())));
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        code = faults.exit_code() => return Ok(ExitCode::from(code as u8)),
+        (code, ..) = exit => return Ok(ExitCode::from(code as u8)),
     }
-    fleet.shutdown(args.shutdown_timeout).await;
+    join_all(fleets.into_iter().map(|fleet| fleet.shutdown(*shutdown_timeout))).await;
     Ok(ExitCode::SUCCESS)
 }

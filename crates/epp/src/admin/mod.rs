@@ -1,9 +1,12 @@
-//! The picker's own admin pages: what every endpoint looks like now, and how the latest requests were placed.
+//! The picker's own admin pages: what every endpoint looks like now, and how the latest requests were placed;
+//! and where engines announce their end.
 
+mod drain;
 mod pages;
 
 use lmetric_kvevents::SourceState;
 
+pub use drain::router as drain_router;
 pub use pages::{Pages, router};
 
 /// Stable name of a source's state.

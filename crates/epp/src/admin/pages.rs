@@ -59,6 +59,8 @@ struct EndpointPage {
     view: EndpointView,
     model: Option<String>,
     terminating: Option<bool>,
+    /// UID of its pod, on Kubernetes.
+    pod: Option<String>,
     block_size: Option<u32>,
     source: SourcePage,
     tokens: TokensPage,
@@ -230,7 +232,10 @@ impl Pages {
         EndpointPage {
             view,
             model: endpoint.as_ref().map(|endpoint| endpoint.model.clone()),
-            terminating: endpoint.map(|endpoint| endpoint.terminating),
+            terminating: endpoint.as_ref().map(|endpoint| endpoint.terminating),
+            pod: endpoint
+                .and_then(|endpoint| endpoint.pod)
+                .map(|pod| pod.to_string()),
             block_size: member.and_then(Member::block_size).map(BlockSize::get),
             source: SourcePage::new(source),
             tokens,

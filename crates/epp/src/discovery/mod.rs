@@ -2,6 +2,8 @@
 //! reconciles against the latest one, so nothing is lost when sets come faster than they are applied.
 
 mod file;
+pub mod kubernetes;
+mod registry;
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -11,6 +13,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use file::FileDiscovery;
+pub use kubernetes::KubernetesDiscovery;
+pub use registry::{DrainRefusal, KnownPod, PodRegistry};
 
 /// One address that serves requests, as discovered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,8 +33,12 @@ pub struct Endpoint {
     pub block_size: Option<BlockSize>,
     /// Changes when the engine's container restarted.
     pub incarnation: String,
-    /// It takes no new requests.
+    /// It takes no new requests, and never will again.
     pub terminating: bool,
+    /// Whoever supervises it says that it may take requests; true where nobody does.
+    pub ready: bool,
+    /// UID of its pod, on Kubernetes.
+    pub pod: Option<Arc<str>>,
 }
 
 /// All endpoints of the pool. `None` in the channel: none was read yet.
@@ -67,6 +75,26 @@ impl From<EndpointEntry> for Endpoint {
             block_size: block_size.and_then(BlockSize::new),
             incarnation,
             terminating,
+            ready: true,
+            pod: None,
+        }
+    }
+}
+
+/// Whichever the configuration names.
+#[derive(Debug)]
+pub enum AnyDiscovery {
+    /// A file that lists endpoints.
+    File(FileDiscovery),
+    /// Pods.
+    Kubernetes(Box<KubernetesDiscovery>),
+}
+
+impl Discovery for AnyDiscovery {
+    async fn run(self, sets: watch::Sender<Option<EndpointSet>>, token: CancellationToken) {
+        match self {
+            Self::File(file) => file.run(sets, token).await,
+            Self::Kubernetes(pods) => pods.run(sets, token).await,
         }
     }
 }

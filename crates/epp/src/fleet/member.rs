@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::source::Source;
 use crate::{
-    discovery::Endpoint,
+    discovery::{Endpoint, PodRegistry},
     scrape::{EngineMetrics, Target},
 };
 
@@ -24,6 +24,7 @@ pub struct Member {
     endpoint: RwLock<Endpoint>,
     source: RwLock<SourceSlot>,
     engine: RwLock<EngineMetrics>,
+    pods: Arc<PodRegistry>,
 }
 
 /// A member's source.
@@ -40,7 +41,13 @@ enum SourceSlot {
 
 impl Member {
     /// A member without a source.
-    pub fn new(id: EndpointId, group: Arc<str>, target: Arc<Target>, endpoint: Endpoint) -> Self {
+    pub fn new(
+        id: EndpointId,
+        group: Arc<str>,
+        target: Arc<Target>,
+        endpoint: Endpoint,
+        pods: Arc<PodRegistry>,
+    ) -> Self {
         Self {
             id,
             group,
@@ -48,6 +55,7 @@ impl Member {
             endpoint: RwLock::new(endpoint),
             source: RwLock::new(SourceSlot::Unknown),
             engine: RwLock::default(),
+            pods,
         }
     }
 
@@ -74,9 +82,18 @@ impl Member {
         *self.engine.write() = metrics;
     }
 
-    /// It may get requests: discovered, not terminating, answering, awake.
+    /// It may get requests: discovered, neither terminating nor being drained, answering, awake.
     pub fn is_ready(&self, now: Instant) -> bool {
-        !self.endpoint.read().terminating && self.target.is_up(now) && self.engine.read().awake != Some(false)
+        let may = {
+            let endpoint = self.endpoint.read();
+            endpoint.ready && !endpoint.terminating && !self.pods.is_drained(&endpoint)
+        };
+        may && self.target.is_up(now) && self.engine.read().awake != Some(false)
+    }
+
+    /// It is an endpoint of the pod with this UID.
+    pub fn is_of_pod(&self, uid: &str) -> bool {
+        self.endpoint.read().pod.as_deref() == Some(uid)
     }
 
     /// Calls `ask` with its source, if one is running.

@@ -5,6 +5,7 @@
 //! [`crate::scrape::Scraped`].
 
 mod catalog;
+mod drain;
 mod member;
 mod observe;
 mod reconcile;
@@ -29,7 +30,7 @@ pub use member::Member;
 pub use reconcile::{Groups, Reconciler};
 pub use source::{Source, StartSource, ZmqSources};
 
-use crate::{clock::Clock, events::IndexSink, scrape::ModelsReader};
+use crate::{clock::Clock, discovery::PodRegistry, events::IndexSink, scrape::ModelsReader};
 
 /// A list of models younger than this may say that a model is unknown.
 const FRESH: Duration = Duration::from_secs(30);
@@ -86,8 +87,10 @@ pub struct Fleet {
     catalog: ArcSwap<Catalog>,
     loads: ArcSwap<HashMap<u16, u64>>,
     models: ModelsReader,
+    pods: Arc<PodRegistry>,
     forced: tokio::sync::Mutex<Option<Instant>>,
     rebuilding: Mutex<()>,
+    refreshing: Mutex<()>,
 }
 
 /// What a request's model name means here.
@@ -117,6 +120,8 @@ pub struct FleetParts {
     pub topic: String,
     /// Reads lists of models.
     pub models: ModelsReader,
+    /// The pods that may ask to be drained; empty without Kubernetes.
+    pub pods: Arc<PodRegistry>,
 }
 
 impl Fleet {
@@ -130,6 +135,7 @@ impl Fleet {
             seed,
             topic,
             models,
+            pods,
         } = parts;
         Self {
             scheduler,
@@ -142,8 +148,10 @@ impl Fleet {
             catalog: ArcSwap::default(),
             loads: ArcSwap::default(),
             models,
+            pods,
             forced: tokio::sync::Mutex::new(None),
             rebuilding: Mutex::new(()),
+            refreshing: Mutex::new(()),
         }
     }
 
@@ -233,6 +241,8 @@ impl Fleet {
 
     /// Tells the scheduler whether a member may get requests.
     fn refresh_ready(&self, member: &Member) {
+        // looking and telling are one step: else a look from before a drain could be told after it
+        let _one_at_a_time = self.refreshing.lock();
         self.scheduler
             .set_ready(member.id, member.is_ready(Instant::now()));
     }

@@ -170,7 +170,13 @@ impl Reconciler {
             .models()
             .map(|(_, cards)| cards.iter().map(|card| card.id.clone()).collect());
         self.fleet.sink.admit(id);
-        let member = Arc::new(Member::new(id, group, target, endpoint.clone()));
+        let member = Arc::new(Member::new(
+            id,
+            group,
+            target,
+            endpoint.clone(),
+            self.fleet.pods.clone(),
+        ));
         self.fleet.scheduler.set_adapters(id, names);
         self.fleet.refresh_ready(&member);
         if let Some(events) = endpoint.events.clone() {
@@ -228,6 +234,10 @@ impl Reconciler {
         }
         self.fleet.members.store(Arc::new(members));
         self.fleet.rebuild_catalog();
+        // who asked to be drained before he was a member was not told of
+        for member in self.present.values() {
+            self.fleet.refresh_ready(member);
+        }
     }
 
     fn stop_scraping(&mut self, set: &[Endpoint]) {
@@ -261,7 +271,7 @@ impl Reconciler {
     }
 }
 
-/// Whether the change from `before` to `now` leaves the endpoint what it was: same model, same publisher.
+/// Whether the change from `before` to `now` leaves the endpoint what it was: same pod, same model, same publisher.
 fn is_same(before: &Endpoint, now: &Endpoint) -> bool {
     let Endpoint {
         address,
@@ -272,10 +282,13 @@ fn is_same(before: &Endpoint, now: &Endpoint) -> bool {
         block_size: _,
         incarnation: _,
         terminating: _,
+        ready: _,
+        pod,
     } = before;
     *address == now.address
         && *rank == now.rank
         && *model == now.model
         && *events == now.events
         && *replay == now.replay
+        && *pod == now.pod
 }

@@ -3,6 +3,7 @@
 //! ([`export`]).
 
 mod export;
+mod reload;
 mod streams;
 
 use std::time::Duration;
@@ -17,6 +18,7 @@ use lmetric_telemetry::{
 };
 
 pub use export::Export;
+pub use reload::ReloadMetrics;
 pub use streams::Streams;
 
 use crate::{scrape::FetchError, tokens::Rung};

@@ -2,12 +2,19 @@
 
 mod accept;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use lmetric_proto::ext_proc::{
     ProcessingRequest, ProcessingResponse,
     external_processor_server::{ExternalProcessor, ExternalProcessorServer},
 };
+use parking_lot::Mutex;
 use tokio::{
     net::TcpListener,
     sync::mpsc,
@@ -47,12 +54,42 @@ pub struct Drain {
     pub limit: Duration,
 }
 
+/// Bounds of a server that may be changed while it serves. Clones are the same server's.
+#[derive(Clone, Debug)]
+pub struct LiveLimits {
+    body_bytes: Arc<AtomicUsize>,
+    most_body_bytes: usize,
+    drain: Arc<Mutex<Option<Duration>>>,
+}
+
+impl LiveLimits {
+    /// From now on: for streams that begin, and for the drain that is to come. False where bodies of this size need a
+    /// restart, because messages of theirs are larger than the server reads.
+    pub fn set(&self, body_bytes: usize, drain: Duration) -> bool {
+        self.body_bytes
+            .store(body_bytes.min(self.most_body_bytes), Relaxed);
+        *self.drain.lock() = Some(drain);
+        body_bytes <= self.most_body_bytes
+    }
+
+    /// Largest request body now.
+    pub fn body_bytes(&self) -> usize {
+        self.body_bytes.load(Relaxed)
+    }
+
+    /// How long a drain may take, where that was changed.
+    pub fn drain(&self) -> Option<Duration> {
+        *self.drain.lock()
+    }
+}
+
 /// An ext-proc server that is not serving yet.
 pub struct ExtProcServer<P> {
     driver: Arc<Driver<P>>,
     health: Health,
     tls: Option<ServerTls>,
     limits: Limits,
+    live: LiveLimits,
     ending: CancellationToken,
 }
 
@@ -60,11 +97,19 @@ impl<P: Place> ExtProcServer<P> {
     /// A server that places with `place`. `health` is told when it drains.
     pub fn new(place: Arc<P>, limits: Limits, tls: Option<ServerTls>, health: Health) -> Self {
         let ending = CancellationToken::new();
+        let driver = Arc::new(Driver::new(place, limits, ending.clone()));
+        let live = LiveLimits {
+            body_bytes: driver.body_bytes(),
+            // half of the slack is left for the message that is one too large
+            most_body_bytes: limits.body_bytes.saturating_add(MESSAGE_SLACK / 2),
+            drain: Arc::default(),
+        };
         Self {
-            driver: Arc::new(Driver::new(place, limits, ending.clone())),
+            driver,
             health,
             tls,
             limits,
+            live,
             ending,
         }
     }
@@ -72,6 +117,11 @@ impl<P: Place> ExtProcServer<P> {
     /// Counters of its streams.
     pub fn stats(&self) -> Arc<Stats> {
         self.driver.stats()
+    }
+
+    /// Bounds that may be changed while it serves.
+    pub fn live_limits(&self) -> LiveLimits {
+        self.live.clone()
     }
 
     /// Serves until `stop` is cancelled and everything has ended, within `drain.limit` and two seconds.
@@ -82,13 +132,14 @@ impl<P: Place> ExtProcServer<P> {
         self,
         listener: TcpListener,
         stop: CancellationToken,
-        drain: Drain,
+        mut drain: Drain,
     ) -> Result<(), transport::Error> {
         let Self {
             driver,
             health,
             tls,
             limits,
+            live,
             ending,
         } = self;
         let going_away = CancellationToken::new();
@@ -118,6 +169,7 @@ impl<P: Place> ExtProcServer<P> {
             () = stop.cancelled() => {}
         }
         health.set_ready(false).await;
+        drain.limit = live.drain().unwrap_or(drain.limit);
         let linger = drain.linger.min(drain.limit);
         info!(open = stats.open(), ?linger, limit = ?drain.limit, "draining");
         tokio::select! {

@@ -4,7 +4,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -77,7 +77,9 @@ impl Stats {
 /// What all streams share.
 pub struct Driver<P> {
     place: Arc<P>,
-    limits: Limits,
+    /// Largest request body; may change at run time.
+    body_bytes: Arc<AtomicUsize>,
+    placing_limit: Duration,
     stats: Arc<Stats>,
     /// Cancelled when streams must end.
     ending: CancellationToken,
@@ -96,7 +98,8 @@ impl<P: Place> Driver<P> {
         let parsers = std::thread::available_parallelism().map_or(2, usize::from);
         Self {
             place,
-            limits,
+            body_bytes: Arc::new(AtomicUsize::new(limits.body_bytes)),
+            placing_limit: limits.placing,
             stats: Arc::default(),
             ending,
             headers_shown: AtomicBool::new(false),
@@ -109,6 +112,11 @@ impl<P: Place> Driver<P> {
         self.stats.clone()
     }
 
+    /// Largest request body of streams that begin from now on; for whoever may change it.
+    pub fn body_bytes(&self) -> Arc<AtomicUsize> {
+        self.body_bytes.clone()
+    }
+
     /// Serves one stream to its end. When it returns, or is dropped, the request's reservation has ended.
     pub async fn run<S>(&self, mut messages: S, replies: Replies)
     where
@@ -116,7 +124,7 @@ impl<P: Place> Driver<P> {
     {
         self.stats.opened.fetch_add(1, Relaxed);
         let _open = Open::new(&self.stats);
-        let mut exchange = Exchange::new(self.limits.body_bytes, self.headers_shown.load(Relaxed));
+        let mut exchange = Exchange::new(self.body_bytes.load(Relaxed), self.headers_shown.load(Relaxed));
         let mut placing: Option<Placing> = None;
         let mut placement: Option<Placement> = None;
         let mut patience: Option<Instant> = None;
@@ -202,7 +210,7 @@ impl<P: Place> Driver<P> {
     fn placing(&self, asked: Asked) -> Placing {
         let place = self.place.clone();
         let parsers = self.parsers.clone();
-        let limit = self.limits.placing;
+        let limit = self.placing_limit;
         Box::pin(async move {
             let placed = async {
                 let request = parse(asked, &parsers).await?;

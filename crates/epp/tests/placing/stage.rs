@@ -6,7 +6,7 @@ use bytes::Bytes;
 use lmetric_api::{Scrape, Tokens};
 use lmetric_epp::{
     clock::Clock,
-    discovery::Endpoint,
+    discovery::{Endpoint, PodRegistry},
     events::IndexSink,
     fleet::{Fleet, FleetParts, Groups, Reconciler, Source, StartSource},
     metrics::{PlaceMetrics, ScrapeMetrics},
@@ -150,6 +150,7 @@ pub(crate) struct Stage {
     pub(crate) index: Arc<SharedIndex>,
     pub(crate) scheduler: Arc<Scheduler>,
     pub(crate) recorder: Arc<Recorder>,
+    pub(crate) pods: Arc<PodRegistry>,
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) reconciler: Reconciler,
     pub(crate) ladder: Arc<Ladder>,
@@ -186,6 +187,7 @@ impl Stage {
         let index = Arc::new(SharedIndex::default());
         let scheduler = Arc::new(Scheduler::new(SchedulerConfig::default(), index.clone()));
         let recorder = Arc::new(Recorder::default());
+        let pods = Arc::new(PodRegistry::default());
         let client = EngineClient::default();
         let fleet = Arc::new(Fleet::new(FleetParts {
             scheduler: scheduler.clone(),
@@ -198,6 +200,7 @@ impl Stage {
                 client: client.clone(),
                 timeout: SCRAPE.timeout,
             },
+            pods: pods.clone(),
         }));
         let mut registry = lmetric_telemetry::registry();
         let metrics = PlaceMetrics::new(&mut registry);
@@ -229,6 +232,7 @@ impl Stage {
             index,
             scheduler,
             recorder,
+            pods,
             fleet,
             reconciler,
             ladder,
@@ -289,6 +293,8 @@ pub(crate) fn endpoint(address: SocketAddr) -> Endpoint {
         block_size: None,
         incarnation: "1".to_owned(),
         terminating: false,
+        ready: true,
+        pod: None,
     }
 }
 

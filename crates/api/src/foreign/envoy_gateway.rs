@@ -1,0 +1,280 @@
+//! Envoy Gateway's policies: `gateway.envoyproxy.io/v1alpha1`.
+//!
+//! Most of what is written here nests deeply and is written once, so those parts are JSON as Envoy Gateway writes it;
+//! what is read is typed.
+
+use kube::CustomResource;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::gateway::RouteParentStatus;
+
+/// Group of Envoy Gateway.
+pub const GROUP: &str = "gateway.envoyproxy.io";
+/// `controllerName` of Envoy Gateway's classes.
+pub const CONTROLLER: &str = "gateway.envoyproxy.io/gatewayclass-controller";
+
+/// Puts a processor into a route.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "gateway.envoyproxy.io",
+    version = "v1alpha1",
+    kind = "EnvoyExtensionPolicy",
+    plural = "envoyextensionpolicies",
+    namespaced,
+    status = "PolicyStatus",
+    derive = "PartialEq",
+    schema = "disabled"
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EnvoyExtensionPolicySpec {
+    /// What it applies to.
+    pub target_refs: Vec<TargetRef>,
+    /// Processors.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ext_proc: Vec<ExtProc>,
+}
+
+/// A processor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExtProc {
+    /// Where it is.
+    pub backend_refs: Vec<super::gateway::BackendRef>,
+    /// Limits, breakers and retries of the connection to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend_settings: Option<Value>,
+    /// Time for each of its answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message_timeout: Option<String>,
+    /// Whether requests go on without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fail_open: Option<bool>,
+    /// Which parts of request and response it sees.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processing_mode: Option<Value>,
+    /// Metadata that it reads and writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Value>,
+}
+
+/// How Envoy speaks to the backends of a route.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "gateway.envoyproxy.io",
+    version = "v1alpha1",
+    kind = "BackendTrafficPolicy",
+    plural = "backendtrafficpolicies",
+    namespaced,
+    status = "PolicyStatus",
+    derive = "PartialEq",
+    schema = "disabled"
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackendTrafficPolicySpec {
+    /// What it applies to.
+    pub target_refs: Vec<TargetRef>,
+    /// Load balancer, and in it the header that names the endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_balancer: Option<Value>,
+    /// Limits of connections and requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub circuit_breaker: Option<Value>,
+    /// Limits of time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Value>,
+}
+
+/// A backend outside of Services.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "gateway.envoyproxy.io",
+    version = "v1alpha1",
+    kind = "Backend",
+    plural = "backends",
+    namespaced,
+    derive = "PartialEq",
+    schema = "disabled"
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackendSpec {
+    /// Its endpoints.
+    pub endpoints: Vec<BackendEndpoint>,
+    /// TLS towards it; plaintext if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<BackendTls>,
+}
+
+/// An endpoint of a backend.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackendEndpoint {
+    /// A DNS name and port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fqdn: Option<Fqdn>,
+}
+
+/// A DNS name and port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Fqdn {
+    /// The name.
+    pub hostname: String,
+    /// The port.
+    pub port: i32,
+}
+
+/// TLS towards a backend.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackendTls {
+    /// Whether any certificate is taken.
+    pub insecure_skip_verify: bool,
+}
+
+/// A filter of routes, such as a direct response.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "gateway.envoyproxy.io",
+    version = "v1alpha1",
+    kind = "HTTPRouteFilter",
+    plural = "httproutefilters",
+    namespaced,
+    derive = "PartialEq",
+    schema = "disabled"
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HttpRouteFilterSpec {
+    /// The answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub direct_response: Option<DirectResponse>,
+}
+
+/// An answer that Envoy gives itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DirectResponse {
+    /// Its Content-Type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// Its status.
+    pub status_code: i32,
+    /// Its body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body: Option<DirectBody>,
+}
+
+/// Body of a direct response.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DirectBody {
+    /// Inline, for the text below.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inline: Option<String>,
+}
+
+/// How Envoy speaks to clients of a Gateway. It belongs to the Gateway's owner and is only read.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "gateway.envoyproxy.io",
+    version = "v1alpha1",
+    kind = "ClientTrafficPolicy",
+    plural = "clienttrafficpolicies",
+    namespaced,
+    status = "PolicyStatus",
+    derive = "PartialEq",
+    schema = "disabled"
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClientTrafficPolicySpec {
+    /// What it applies to.
+    pub target_refs: Vec<TargetRef>,
+    /// The same for one target, in the API's older form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_ref: Option<TargetRef>,
+    /// Headers of requests and responses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub headers: Option<ClientHeaders>,
+    /// Connections of clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection: Option<ClientConnection>,
+}
+
+/// Headers of clients' requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClientHeaders {
+    /// What happens to them before anything else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early_request_headers: Option<EarlyHeaders>,
+}
+
+/// Changes of headers before anything else.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EarlyHeaders {
+    /// Headers that are taken away.
+    pub remove: Vec<String>,
+}
+
+/// Connections of clients.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClientConnection {
+    /// Largest body that is held, a quantity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffer_limit: Option<k8s_openapi::apimachinery::pkg::api::resource::Quantity>,
+}
+
+/// What a policy applies to, in its own namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TargetRef {
+    /// API group.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// Listener of a Gateway; all if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub section_name: Option<String>,
+}
+
+/// What Envoy Gateway says about a policy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicyStatus {
+    /// One entry for each Gateway.
+    pub ancestors: Vec<PolicyAncestorStatus>,
+}
+
+/// What Envoy Gateway says about a policy at one Gateway.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicyAncestorStatus {
+    /// Which Gateway.
+    pub ancestor_ref: super::gateway::ParentReference,
+    /// Which controller.
+    pub controller_name: String,
+    /// Accepted among others.
+    pub conditions: Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>,
+}
+
+impl From<PolicyAncestorStatus> for RouteParentStatus {
+    fn from(status: PolicyAncestorStatus) -> Self {
+        let PolicyAncestorStatus {
+            ancestor_ref,
+            controller_name,
+            conditions,
+        } = status;
+        Self {
+            parent_ref: ancestor_ref,
+            controller_name,
+            conditions,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! A configuration that changes while the picker runs.
+//!
+//! Policy, detector, rates, log filter, limits and the endpoints' selection change at once. What is bound or built at
+//! start (ports, certificate, tokenizers, scraping, the event topic, the speed) waits for a restart, and a log line says
+//! so. A bad configuration changes nothing.
+
+use std::{path::PathBuf, pin::Pin, sync::Arc};
+
+use futures::{Stream, StreamExt};
+use lmetric_api::{ConfigError, Endpoints, PickerConfig, PodEndpoints};
+use lmetric_scheduler::Scheduler;
+use lmetric_telemetry::Logs;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{args::Args, load::settle, metrics::ReloadMetrics, run::scheduler_config, server::LiveLimits};
+
+/// The configuration as somebody writes it, again and again.
+pub struct Written {
+    /// Its name in messages.
+    pub file: PathBuf,
+    /// What is written; the first is what the picker started with, or newer.
+    pub texts: Pin<Box<dyn Stream<Item = String> + Send>>,
+    /// Flags, which stand above it.
+    pub args: Args,
+    /// Whom to tell of the endpoints' settings.
+    pub settings: watch::Sender<PodEndpoints>,
+}
+
+/// What a new configuration changes.
+pub struct ReloadParts {
+    /// Policy and detector.
+    pub scheduler: Arc<Scheduler>,
+    /// The filter.
+    pub logs: Logs,
+    /// Limits of the ext-proc server.
+    pub limits: LiveLimits,
+}
+
+/// Takes over what is written.
+pub struct Reload {
+    written: Written,
+    /// What is in force.
+    running: PickerConfig,
+    parts: ReloadParts,
+    metrics: ReloadMetrics,
+}
+
+/// What a new configuration came to: fields by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// In force now.
+    pub changed: Vec<&'static str>,
+    /// In force after a restart.
+    pub waiting: Vec<&'static str>,
+}
+
+impl Reload {
+    /// `running` is what the picker was started with, flags included.
+    pub fn new(written: Written, running: PickerConfig, parts: ReloadParts, metrics: ReloadMetrics) -> Self {
+        Self {
+            written,
+            running,
+            parts,
+            metrics,
+        }
+    }
+
+    /// Follows the configuration until `token` is cancelled.
+    pub async fn run(mut self, token: CancellationToken) {
+        let mut last = None;
+        loop {
+            let text = tokio::select! {
+                () = token.cancelled() => return,
+                text = self.written.texts.next() => text,
+            };
+            let Some(text) = text else {
+                token.cancelled().await;
+                return;
+            };
+            // a label was changed, or the watch began anew
+            if last.as_ref() == Some(&text) {
+                continue;
+            }
+            match self.take(&text) {
+                Ok(Taken { changed, waiting }) => {
+                    self.metrics.applied(!changed.is_empty());
+                    if !changed.is_empty() {
+                        tracing::info!(?changed, "the configuration changed");
+                    }
+                    if !waiting.is_empty() {
+                        tracing::warn!(
+                            ?waiting,
+                            "a change of the configuration waits for the picker's restart"
+                        );
+                    }
+                }
+                Err(error) => {
+                    self.metrics.refused();
+                    tracing::error!(%error, "the new configuration is bad; the last good one stays");
+                }
+            }
+            last = Some(text);
+        }
+    }
+
+    /// Takes over a new configuration, whole or not at all.
+    pub fn take(&mut self, text: &str) -> Result<Taken, ConfigError> {
+        let (new, endpoints) = settle(&self.written.args, text, &self.written.file)?;
+        let PickerConfig {
+            listen,
+            tls,
+            policy,
+            hotspot,
+            endpoints: _,
+            models,
+            tokens,
+            scrape,
+            events,
+            limits,
+            prefill_rate,
+            speed,
+            overlay,
+            log,
+        } = new;
+        let mut taken = Taken::default();
+        let running = &mut self.running;
+        for (field, differs) in [
+            ("listen", listen != running.listen),
+            ("tls", tls != running.tls),
+            ("models", models != running.models),
+            ("tokens", tokens != running.tokens),
+            ("scrape", scrape != running.scrape),
+            ("events", events != running.events),
+            ("speed", speed != running.speed),
+        ] {
+            if differs {
+                taken.waiting.push(field);
+            }
+        }
+        let placing = [
+            ("policy", policy != running.policy),
+            ("hotspot", hotspot != running.hotspot),
+            ("prefillRate", prefill_rate != running.prefill_rate),
+            ("overlay", overlay != running.overlay),
+        ];
+        if placing.iter().any(|(_, differs)| *differs) {
+            running.policy = policy;
+            running.hotspot = hotspot;
+            running.prefill_rate = prefill_rate;
+            running.overlay = overlay;
+            self.parts.scheduler.reconfigure(scheduler_config(running));
+            taken.changed.extend(
+                placing
+                    .iter()
+                    .filter(|(_, differs)| *differs)
+                    .map(|(field, _)| *field),
+            );
+        }
+        if log != running.log && self.parts.logs.set(&log).is_ok() {
+            running.log = log;
+            taken.changed.push("log");
+        }
+        if limits != running.limits {
+            running.limits = limits;
+            if !self.parts.limits.set(limits.body_bytes, limits.drain) {
+                taken.waiting.push("limits.bodyBytes");
+            }
+            taken.changed.push("limits");
+        }
+        match endpoints {
+            Endpoints::Kubernetes(pods) => {
+                let changed = self.written.settings.send_if_modified(|settings| {
+                    let differs = *settings != pods;
+                    *settings = pods;
+                    differs
+                });
+                if changed {
+                    taken.changed.push("endpoints");
+                }
+            }
+            Endpoints::File(_) => taken.waiting.push("endpoints"),
+        }
+        Ok(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests;

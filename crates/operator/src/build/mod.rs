@@ -1,0 +1,157 @@
+//! Pure builders: what a validated pool owns. One file for each kind of object, or for the objects of one component.
+//!
+//! They look nothing up, ask no clock, and give equal objects for equal pools; so an object that did not change is not
+//! written.
+
+mod claim;
+mod disruption_budget;
+mod engine;
+mod envoy;
+mod gie_pool;
+mod meta;
+mod network_policy;
+mod picker;
+mod pod;
+mod pod_monitor;
+pub mod ports;
+mod prometheus_rule;
+mod role_binding;
+mod route;
+mod service;
+mod service_account;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use engine::TemplateRevision;
+pub use network_policy::is_open;
+pub use picker::config::KEY as PICKER_CONFIG_KEY;
+
+use crate::{
+    resources::{Prepared, Resources},
+    validated::{Images, Validated, Versions},
+};
+
+/// The newest builder of the engines' template.
+pub const TEMPLATE_REVISION: i32 = TemplateRevision::NEWEST.number();
+
+/// Why a pool's objects cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The status names a builder that this operator does not know.
+    #[error(
+        "status.templateRevision is {0} and this operator builds up to {TEMPLATE_REVISION}; install an operator at least as new as the one that wrote it"
+    )]
+    UnknownRevision(i32),
+    /// The overlay uses a name of the drain tool's own.
+    #[error(
+        "spec.podTemplate.spec.{0} holds lmetric-drain, which installs the drain tool; give yours another name"
+    )]
+    NameTaken(&'static str),
+    /// GIE's InferencePool names at most eight ports.
+    #[error(
+        "spec.parallelism.data is {0} and a Gateway's InferencePool names at most 8 ports; lower it or use gateway.standalone"
+    )]
+    TooManyRanks(i32),
+}
+
+/// Everything that the pool owns.
+pub fn build(
+    validated: &Validated,
+    images: &Images,
+    versions: &Versions,
+) -> Result<Resources<Prepared>, BuildError> {
+    let way_in = validated.way_in;
+    let mut resources = Resources::default();
+    resources
+        .service_accounts
+        .extend(service_account::build(validated));
+    resources.role_bindings.push(role_binding::build(validated));
+    resources.config_maps.push(picker::config::build(validated));
+    resources.claims.extend(claim::build(validated));
+    resources.services.extend(service::build(validated));
+    resources
+        .network_policies
+        .extend(network_policy::build(validated));
+    resources.deployments.push(engine::build(validated, versions)?);
+    resources.deployments.push(picker::build(validated, images));
+    resources
+        .disruption_budgets
+        .extend(disruption_budget::build(validated));
+    if let Some(standalone) = &validated.pool.spec.gateway.standalone {
+        resources.config_maps.push(envoy::config_map(validated));
+        resources
+            .deployments
+            .push(envoy::deployment(validated, standalone, images, versions));
+    }
+    if way_in.gie_pool {
+        resources.gie_pools.push(gie_pool::build(validated)?);
+    }
+    if way_in.route {
+        resources.routes.push(route::build(validated));
+    }
+    if way_in.pod_monitor {
+        resources.pod_monitors.extend(pod_monitor::build(validated));
+    }
+    if way_in.alerts {
+        resources.prometheus_rules.push(prometheus_rule::build(validated));
+    }
+    Ok(resources)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::validated::WayIn;
+
+    #[test]
+    fn a_pool_without_wishes_owns_engines_and_a_picker() {
+        let built = build(
+            &testing::pool(json!({})),
+            &testing::images(),
+            &testing::versions(),
+        )
+        .unwrap();
+        assert_eq!(built.deployments.len(), 2);
+        assert_eq!(built.services.len(), 2);
+        assert_eq!(built.config_maps.len(), 1);
+        assert_eq!(built.claims.len(), 0);
+        assert_eq!(built.gie_pools.len() + built.routes.len(), 0);
+        assert_eq!(built.pod_monitors.len() + built.prometheus_rules.len(), 0);
+    }
+
+    #[test]
+    fn what_is_asked_for_is_built() {
+        let mut validated = testing::pool(json!({"gateway": {"standalone": {}}, "cache": {"type": "PVC"}}));
+        validated.way_in = WayIn {
+            gie_pool: true,
+            route: true,
+            tls: true,
+            plaintext: true,
+            pod_monitor: true,
+            alerts: true,
+        };
+        let built = build(&validated, &testing::images(), &testing::versions()).unwrap();
+        assert_eq!(built.deployments.len(), 3);
+        assert_eq!(built.services.len(), 3);
+        assert_eq!(built.config_maps.len(), 2);
+        assert_eq!(built.network_policies.len(), 3);
+        assert_eq!(built.claims.len(), 1);
+        assert_eq!((built.gie_pools.len(), built.routes.len()), (1, 1));
+        assert_eq!((built.pod_monitors.len(), built.prometheus_rules.len()), (3, 1));
+    }
+
+    #[test]
+    fn equal_pools_give_equal_objects() {
+        let once = || {
+            build(
+                &testing::pool(json!({})),
+                &testing::images(),
+                &testing::versions(),
+            )
+            .unwrap()
+        };
+        assert_eq!(once(), once());
+    }
+}

@@ -1,0 +1,120 @@
+//! What the cluster says about a pool: everything that the later, pure steps need, read once.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet},
+    core::v1::{Event, PersistentVolumeClaim, Pod},
+};
+use kube::{Api, Client, ResourceExt as _, api::ListParams, runtime::reflector::ObjectRef};
+use lmetric_api::{
+    foreign::gateway::HTTPRoute,
+    pool::{Component, InferencePool, names, names::label},
+};
+use tokio::time::timeout;
+
+use crate::{
+    status::pod::{is_going, stuck_on_volumes},
+    watch::{Apis, Stores},
+};
+
+/// Facts about one pool.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The pool.
+    pub pool: Arc<InferencePool>,
+    /// Now.
+    pub now: Timestamp,
+    /// Installed optional APIs.
+    pub apis: Apis,
+    /// The engines' Deployment as it runs.
+    pub engines: Option<Arc<Deployment>>,
+    /// ReplicaSets of the engines.
+    pub replica_sets: Vec<Arc<ReplicaSet>>,
+    /// Engines' pods.
+    pub engine_pods: Vec<Arc<Pod>>,
+    /// Pickers' pods.
+    pub picker_pods: Vec<Arc<Pod>>,
+    /// Envoys' pods.
+    pub envoy_pods: Vec<Arc<Pod>>,
+    /// The claim of the cache.
+    pub claim: Option<Arc<PersistentVolumeClaim>>,
+    /// The route.
+    pub route: Option<Arc<HTTPRoute>>,
+    /// What the kubelet says about the volumes of an engine that waits for them.
+    pub volume_trouble: Option<String>,
+}
+
+/// How long the answer about an engine's Events may take; without it a reason is less exact, nothing more.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// Reads the stores, and the Events of an engine that waits for its volumes.
+pub async fn dereference(pool: &Arc<InferencePool>, stores: &Stores, apis: Apis, client: &Client) -> Facts {
+    let name = pool.name_any();
+    let namespace = pool.namespace().unwrap_or_default();
+    let now = Timestamp::now();
+    let pods = Stores::of(&stores.pods, &namespace, &name);
+    let of = |component: Component| -> Vec<Arc<Pod>> {
+        let mut pods: Vec<_> = pods
+            .iter()
+            .filter(|pod| is_part(pod.labels().get(label::COMPONENT), component))
+            .cloned()
+            .collect();
+        pods.sort_by_key(|pod| pod.name_any());
+        pods
+    };
+    let engine_pods = of(Component::Engine);
+    let volume_trouble = match engine_pods
+        .iter()
+        .find(|pod| !is_going(pod) && stuck_on_volumes(pod, now))
+    {
+        Some(pod) => volume_trouble(pod, client).await,
+        None => None,
+    };
+    let within = |name: String| ObjectRef::new(&name).within(&namespace);
+    Facts {
+        pool: pool.clone(),
+        now,
+        apis,
+        engines: stores
+            .deployments
+            .get(&ObjectRef::new(&Component::Engine.object_name(&name)).within(&namespace)),
+        replica_sets: Stores::of(&stores.replica_sets, &namespace, &name)
+            .into_iter()
+            .filter(|set| is_part(set.labels().get(label::COMPONENT), Component::Engine))
+            .collect(),
+        picker_pods: of(Component::Picker),
+        envoy_pods: of(Component::Envoy),
+        engine_pods,
+        claim: stores.claims.get(&within(names::cache_claim(&name))),
+        route: stores.routes.get(&ObjectRef::new(&name).within(&namespace)),
+        volume_trouble,
+    }
+}
+
+fn is_part(value: Option<&String>, component: Component) -> bool {
+    value.is_some_and(|value| value == component.as_str())
+}
+
+/// The newest warning about a pod's volumes.
+async fn volume_trouble(pod: &Pod, client: &Client) -> Option<String> {
+    let events = Api::<Event>::namespaced(client.clone(), &pod.namespace()?);
+    let of_pod = format!("involvedObject.uid={},type=Warning", pod.uid()?);
+    let parameters = ListParams::default().fields(&of_pod).limit(50);
+    let list = timeout(PATIENCE, events.list(&parameters)).await.ok()?.ok()?;
+    list.items
+        .into_iter()
+        .filter(|event| {
+            matches!(
+                event.reason.as_deref(),
+                Some("FailedMount" | "FailedAttachVolume" | "FailedMapVolume")
+            )
+        })
+        .max_by(|one, other| {
+            one.metadata
+                .creation_timestamp
+                .cmp(&other.metadata.creation_timestamp)
+        })
+        .and_then(|event| event.message)
+}

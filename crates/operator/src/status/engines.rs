@@ -1,0 +1,152 @@
+//! The engines counted, and the worst that is the matter with one of them.
+
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use lmetric_api::pool::{names::ENGINE_CONTAINER, reason};
+
+use super::pod::{Finding, Limits, examine, is_going, is_ready, unschedulable};
+use crate::{dereference::Facts, rollout};
+
+/// Reasons from the worst to the one that passes by itself.
+const WORST_FIRST: [&str; 13] = [
+    reason::PODS_REJECTED,
+    reason::IMAGE_PULL,
+    reason::SECRET_MISSING,
+    reason::OOM_KILLED,
+    reason::CRASH_LOOP,
+    reason::START_TIMEOUT,
+    reason::VOLUME_PENDING,
+    reason::VOLUME_ATTACH,
+    reason::INSUFFICIENT_GPU,
+    reason::UNSCHEDULABLE,
+    reason::NODE_LOST,
+    reason::NOT_READY,
+    reason::STARTING,
+];
+
+/// The engines of a pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Engines {
+    /// Exist and are not being drained.
+    pub(super) existing: i32,
+    /// Serve.
+    pub(super) ready: i32,
+    /// Of the current template.
+    pub(super) updated: i32,
+    /// Ready long enough.
+    pub(super) available: i32,
+    /// Being drained.
+    pub(super) draining: i32,
+    /// Hold accelerators: have a node and have not ended.
+    pub(super) holding: i32,
+    /// What is the matter, the worst first. What may pass by itself within seconds is only [`reason::STARTING`].
+    pub(super) findings: Vec<Finding>,
+}
+
+impl Engines {
+    pub(super) fn count(facts: &Facts, running: Option<&Deployment>) -> Self {
+        let spec = &facts.pool.spec;
+        let limits = Limits {
+            now: facts.now,
+            container: ENGINE_CONTAINER,
+            resource: &spec.accelerator.resource_name,
+            startup: spec.lifecycle.startup_timeout.into(),
+            volumes: facts.volume_trouble.as_deref(),
+        };
+        let pods = || facts.engine_pods.iter().map(|pod| &**pod);
+        let many = |is: &dyn Fn(&Pod) -> bool| {
+            i32::try_from(pods().filter(|pod| is(pod)).count()).unwrap_or(i32::MAX)
+        };
+        let draining = many(&|pod| pod.metadata.deletion_timestamp.is_some() && !has_ended(pod));
+        let status = running.and_then(|running| running.status.as_ref());
+        let count = |field: Option<i32>| field.unwrap_or(0);
+        let ready = many(&is_ready);
+        let mut findings: Vec<_> = pods()
+            .filter_map(|pod| Some((pod, examine(pod, &limits)?)))
+            .map(|(pod, finding)| passing(pod, finding, &limits, draining))
+            .chain(running.and_then(rejected))
+            .collect();
+        findings.sort_by_key(|finding| WORST_FIRST.iter().position(|known| *known == finding.reason));
+        Self {
+            existing: many(&|pod| !is_going(pod)),
+            ready,
+            updated: count(status.and_then(|status| status.updated_replicas)),
+            // the Deployment's own count may lag behind a pod that has just gone
+            available: count(status.and_then(|status| status.available_replicas)).min(ready),
+            draining,
+            holding: many(&|pod| {
+                let placed = pod
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| spec.node_name.as_ref())
+                    .is_some();
+                placed && !has_ended(pod)
+            }),
+            findings,
+        }
+    }
+
+    /// The worst that waiting alone does not mend.
+    pub(super) fn trouble(&self) -> Option<&Finding> {
+        self.findings
+            .first()
+            .filter(|finding| finding.reason != reason::STARTING)
+    }
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// A pod without a node is no trouble yet for half a minute, nor while an engine that ends still holds accelerators.
+fn passing(pod: &Pod, finding: Finding, limits: &Limits<'_>, draining: i32) -> Finding {
+    let Some(waits) = unschedulable(pod, limits.resource) else {
+        return finding;
+    };
+    let waited = limits.now.duration_since(waits.since).unsigned_abs();
+    let for_drain = waits.accelerator && draining > 0;
+    if waited >= rollout::PATIENCE && !for_drain {
+        return finding;
+    }
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let message = if for_drain {
+        format!("pod {name} waits for the accelerators of an engine that finishes its requests")
+    } else {
+        format!("pod {name} waits for a node")
+    };
+    Finding {
+        reason: reason::STARTING,
+        message,
+    }
+}
+
+/// The API server lets no pod be made.
+fn rejected(running: &Deployment) -> Option<Finding> {
+    let conditions = running.status.as_ref()?.conditions.as_ref()?;
+    let failure = conditions.iter().find(|condition| {
+        is(condition.type_.as_deref(), "ReplicaFailure") && is(condition.status.as_deref(), "True")
+    })?;
+    let words = failure.message.as_deref().unwrap_or("no reason is given");
+    Some(Finding {
+        reason: reason::PODS_REJECTED,
+        message: format!(
+            "no pod can be made: {words}; raise the namespace's quota, or correct what Pod Security or the webhook objects to"
+        ),
+    })
+}
+
+/// Whether the rollout has not moved for its deadline.
+pub(super) fn is_stuck(running: &Deployment) -> bool {
+    let conditions = running
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref());
+    conditions.unwrap_or_default().iter().any(|condition| {
+        is(condition.type_.as_deref(), "Progressing")
+            && is(condition.reason.as_deref(), "ProgressDeadlineExceeded")
+    })
+}
+
+fn is(value: Option<&str>, wanted: &str) -> bool {
+    value == Some(wanted)
+}

@@ -1,0 +1,231 @@
+//! One kind's watch: events into the store, and the pools they are about into the wakes.
+
+use std::fmt::Debug;
+
+use futures::{Stream, StreamExt as _};
+use kube::{
+    Client, Resource,
+    core::{DeserializeGuard, NamespaceResourceScope},
+    runtime::{
+        WatchStreamExt as _,
+        reflector::{self, Store, store::Writer},
+        watcher::{self, Event, watcher},
+    },
+};
+use lmetric_api::pool::names::label;
+use lmetric_telemetry::Tasks;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{Apis, Guarded, PoolRef, Wakes};
+use crate::{args::Scope, metrics::Metrics};
+
+/// Length of one watch request, seconds: a connection that died silently is noticed after as long.
+const TIMEOUT: u32 = 60;
+
+/// What every watch needs.
+pub(super) struct Watch {
+    pub(super) client: Client,
+    pub(super) scope: Scope,
+    pub(super) wakes: Wakes,
+    pub(super) metrics: Metrics,
+    pub(super) tasks: Tasks,
+}
+
+/// Kinds that a pool owns or is told by.
+pub(super) trait Kind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Kind for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+impl Watch {
+    /// Pools themselves.
+    pub(super) fn pools(&self) -> Store<Guarded> {
+        let (store, mut writer) = reflector::store::<Guarded>();
+        let mut events = self.events::<Guarded>(watcher::Config::default());
+        let (wakes, metrics, known) = (self.wakes.clone(), self.metrics.clone(), store.clone());
+        self.tasks.spawn("watch pools", |token| async move {
+            while let Some(event) = next(&mut events, "pools", &metrics, &token).await {
+                writer.apply_watcher_event(&event);
+                wake_for(&event, &wakes, &known, |pool| Some(PoolRef::from_obj(pool)));
+            }
+        });
+        store
+    }
+
+    /// A kind that every cluster has.
+    pub(super) fn always<K: Kind>(&self, name: &'static str, labels: &str) -> Store<K> {
+        let (store, mut writer) = reflector::store::<K>();
+        let events = self.events::<DeserializeGuard<K>>(watcher::Config::default().labels(labels));
+        let (wakes, metrics, known) = (self.wakes.clone(), self.metrics.clone(), store.clone());
+        self.tasks.spawn(name, move |token| async move {
+            follow(events, name, &mut writer, &known, &wakes, &metrics, &token).await;
+        });
+        store
+    }
+
+    /// A kind that a cluster may lack; watched while `installed`.
+    pub(super) fn optional<K: Kind>(
+        &self,
+        name: &'static str,
+        labels: &str,
+        mut apis: watch::Receiver<Apis>,
+        installed: fn(&Apis) -> bool,
+    ) -> Store<K> {
+        let (store, mut writer) = reflector::store::<K>();
+        let (wakes, metrics, known) = (self.wakes.clone(), self.metrics.clone(), store.clone());
+        let (client, scope) = (self.client.clone(), self.scope.clone());
+        let config = watcher::Config::default().labels(labels);
+        self.tasks.spawn(name, move |token| async move {
+            while !token.is_cancelled() {
+                tokio::select! {
+                    () = token.cancelled() => return,
+                    () = until(&mut apis, installed) => {}
+                }
+                let events = watched::<DeserializeGuard<K>>(&client, &scope, config.clone());
+                tokio::select! {
+                    () = follow(events, name, &mut writer, &known, &wakes, &metrics, &token) => {}
+                    () = until(&mut apis, |apis| !installed(apis)) => {}
+                }
+                writer.apply_watcher_event(&Event::Init);
+                writer.apply_watcher_event(&Event::InitDone);
+            }
+        });
+        store
+    }
+
+    fn events<K: Kind>(&self, config: watcher::Config) -> Events<K> {
+        watched(&self.client, &self.scope, config)
+    }
+}
+
+/// Waits until the installed APIs are so; forever when the prober has ended, which it does in a shutdown only.
+async fn until(apis: &mut watch::Receiver<Apis>, so: impl FnMut(&Apis) -> bool) {
+    if apis.wait_for(so).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+type Events<K> = futures::stream::BoxStream<'static, watcher::Result<Event<K>>>;
+
+fn watched<K: Kind>(client: &Client, scope: &Scope, config: watcher::Config) -> Events<K> {
+    watcher(scope.api::<K>(client), config.timeout(TIMEOUT))
+        .default_backoff()
+        .modify(|object| object.meta_mut().managed_fields = None)
+        .boxed()
+}
+
+/// Follows the events until shutdown.
+async fn follow<K: Kind>(
+    mut events: Events<DeserializeGuard<K>>,
+    name: &'static str,
+    writer: &mut Writer<K>,
+    known: &Store<K>,
+    wakes: &Wakes,
+    metrics: &Metrics,
+    token: &CancellationToken,
+) {
+    while let Some(event) = next(&mut events, name, metrics, token).await {
+        let Some(event) = readable(event, name) else {
+            continue;
+        };
+        // what a restarted watch no longer shows was deleted meanwhile
+        let before = matches!(event, Event::InitDone).then(|| known.state());
+        writer.apply_watcher_event(&event);
+        wake_for(&event, wakes, known, pool_of);
+        for object in before.into_iter().flatten() {
+            wakes.wake_any(pool_of(&*object));
+        }
+    }
+}
+
+/// The next event; `None` at shutdown. Errors are waited for by the stream's own backoff.
+async fn next<K>(
+    events: &mut (impl Stream<Item = watcher::Result<Event<K>>> + Unpin),
+    name: &'static str,
+    metrics: &Metrics,
+    token: &CancellationToken,
+) -> Option<Event<K>> {
+    loop {
+        let event = tokio::select! {
+            () = token.cancelled() => return None,
+            event = events.next() => event?,
+        };
+        match event {
+            Ok(event) => return Some(event),
+            Err(error) => {
+                metrics.watch_failed(name);
+                tracing::warn!(kind = name, %error, "a watch broke; it is started again");
+            }
+        }
+    }
+}
+
+/// The event without its guard; `None` for an object that cannot be read.
+fn readable<K: Kind>(event: Event<DeserializeGuard<K>>, name: &str) -> Option<Event<K>> {
+    let open = |guarded: DeserializeGuard<K>| match guarded.0 {
+        Ok(object) => Some(object),
+        Err(invalid) => {
+            let meta = &invalid.metadata;
+            tracing::warn!(
+                kind = name,
+                namespace = meta.namespace,
+                name = meta.name,
+                error = invalid.error,
+                "skips an object that cannot be read"
+            );
+            None
+        }
+    };
+    match event {
+        Event::Apply(object) => open(object).map(Event::Apply),
+        Event::Delete(object) => open(object).map(Event::Delete),
+        Event::InitApply(object) => open(object).map(Event::InitApply),
+        Event::Init => Some(Event::Init),
+        Event::InitDone => Some(Event::InitDone),
+    }
+}
+
+fn wake_for<K: Kind>(
+    event: &Event<K>,
+    wakes: &Wakes,
+    known: &Store<K>,
+    pool: impl Fn(&K) -> Option<PoolRef>,
+) {
+    match event {
+        Event::Apply(object) | Event::Delete(object) => {
+            wakes.wake_any(pool(object));
+        }
+        Event::InitDone => {
+            for object in known.state() {
+                wakes.wake_any(pool(&object));
+            }
+        }
+        Event::Init | Event::InitApply(_) => {}
+    }
+}
+
+/// The pool that an object is about, by its label.
+fn pool_of<K: Kind>(object: &K) -> Option<PoolRef> {
+    let meta = object.meta();
+    let pool = meta.labels.as_ref()?.get(label::POOL)?;
+    Some(PoolRef::new(pool).within(meta.namespace.as_deref()?))
+}

@@ -1,0 +1,50 @@
+#!/bin/bash
+# End to end on a real Kubernetes: core.sh BINARIES ENVOY
+# Starts a cluster of its own, runs the tests of e2e/tests/on_kubernetes inside it,
+# ends it. Where a cluster cannot run it says so and succeeds, but not under CI.
+#   LMETRIC_KEEP=1       leave the cluster running and take it again next time
+#   LMETRIC_TESTS=NAME   only tests whose name holds NAME
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+binaries=${1:?folder of binaries} envoy=${2:?Envoy}
+if ! "$here/check.sh"; then
+  if [ -n "${CI:-}" ]; then
+    echo "error: e2e-core has to run under CI, and cannot here" >&2
+    exit 1
+  fi
+  echo "SKIPPED: e2e-core (end to end on a real Kubernetes), for want of the above" >&2
+  exit 0
+fi
+
+tests=$(cd "$root" && cargo test -p lmetric-e2e --locked --test on_kubernetes --no-run --message-format=json 2>/dev/null |
+  sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+if [ -z "$tests" ]; then
+  (cd "$root" && cargo test -p lmetric-e2e --locked --test on_kubernetes --no-run)
+  exit 1
+fi
+
+LMETRIC_CLUSTER=${LMETRIC_CLUSTER:-$("$here/cluster.sh" dir)-core}
+export LMETRIC_CLUSTER LMETRIC_ROOT=$root
+finish() {
+  local code=$?
+  if [ "$code" != 0 ] && [ -d "$LMETRIC_CLUSTER/log" ]; then
+    rm -rf "$binaries/e2e-core-log"
+    cp -r "$LMETRIC_CLUSTER/log" "$binaries/e2e-core-log"
+    echo "the cluster's logs: $binaries/e2e-core-log" >&2
+  fi
+  if [ -z "${LMETRIC_KEEP:-}" ]; then "$here/cluster.sh" down; fi
+}
+trap finish EXIT
+if [ -z "${LMETRIC_KEEP:-}" ]; then "$here/cluster.sh" down; fi
+"$here/cluster.sh" up "$binaries" "$envoy"
+start=$SECONDS
+run() { "$here/cluster.sh" exec "$tests" --ignored --test-threads=12 "$@"; }
+if [ -n "${LMETRIC_TESTS:-}" ]; then
+  run "$LMETRIC_TESTS"
+else
+  run --skip idle::
+  # an idle minute needs a cluster to itself
+  run idle::
+fi
+echo "e2e-core: $((SECONDS - start)) s"

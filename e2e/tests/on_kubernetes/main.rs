@@ -1,0 +1,17 @@
+//! The operator, its chart and everything it makes on a real Kubernetes. `make e2e-core` starts the cluster and runs this inside it;
+//! elsewhere every test here is skipped by name.
+
+mod bad_input;
+mod bad_objects;
+mod chart;
+mod crds;
+mod deletion;
+mod idle;
+mod load;
+mod operator_lost;
+mod picker_killed;
+mod rollout;
+mod scale;
+mod serving;
+mod support;
+mod watch;

@@ -1,0 +1,271 @@
+//! What several tests need: the installed operator, a namespace with its share of the GPUs, pools.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::Context;
+use lmetric_testkit::Client;
+use lmetric_testkit::cluster::{Cluster, Images, path};
+use serde_json::{Value, json};
+use tokio::sync::{OnceCell, RwLock, Semaphore};
+
+/// Namespace and release of the operator.
+pub(crate) const SYSTEM: &str = "lmetric-system";
+/// Model name of the pools made here.
+pub(crate) const MODEL: &str = "qwen2-7b";
+/// Time for a pool to become ready.
+pub(crate) const STARTING: Duration = Duration::from_secs(90);
+
+static INSTALLED: OnceCell<()> = OnceCell::const_new();
+/// Held by the test that watches an idle cluster against all others.
+static ALONE: RwLock<()> = RwLock::const_new(());
+
+/// Two nodes of eight.
+fn gpus() -> &'static Semaphore {
+    static GPUS: OnceLock<Semaphore> = OnceLock::new();
+    GPUS.get_or_init(|| Semaphore::new(16))
+}
+
+/// A namespace with the operator at work.
+pub(crate) struct Stage {
+    pub(crate) cluster: Cluster,
+    pub(crate) namespace: String,
+}
+
+/// Runs a test in a namespace of its own that may use `count` GPUs; removes the namespace and all in it afterwards. When the test fails,
+/// prints what the namespace held.
+pub(crate) async fn on_stage(
+    namespace: &str,
+    count: u32,
+    body: impl AsyncFnOnce(&Stage) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let _shared = ALONE.read().await;
+    staged(namespace, count, body).await
+}
+
+/// [`on_stage`] while no other test runs.
+pub(crate) async fn on_stage_alone(
+    namespace: &str,
+    count: u32,
+    body: impl AsyncFnOnce(&Stage) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let _alone = ALONE.write().await;
+    staged(namespace, count, body).await
+}
+
+async fn staged(
+    namespace: &str,
+    count: u32,
+    body: impl AsyncFnOnce(&Stage) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let cluster = Cluster::enter().await?;
+    installed(&cluster).await?;
+    let _share = gpus().acquire_many(count).await?;
+    cluster
+        .create(
+            &path("v1", "namespaces", "", ""),
+            &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+        )
+        .await?;
+    let stage = Stage {
+        cluster,
+        namespace: namespace.to_owned(),
+    };
+    let result = body(&stage).await;
+    if result.is_err() {
+        stage.describe().await;
+    }
+    let home = path("v1", "namespaces", "", namespace);
+    stage.cluster.delete(&home).await?;
+    let emptied = stage.cluster.gone(&home, Duration::from_secs(90)).await;
+    result.and(emptied)
+}
+
+/// Waits until the chart is installed; the first caller does it.
+pub(crate) async fn installed(cluster: &Cluster) -> anyhow::Result<()> {
+    INSTALLED.get_or_try_init(|| install(cluster)).await?;
+    Ok(())
+}
+
+/// Installs the chart with the images of this build, unless it is there.
+async fn install(cluster: &Cluster) -> anyhow::Result<()> {
+    let mut args = vec![
+        "upgrade",
+        "--install",
+        "lmetric",
+        "charts/lmetric",
+        "--namespace",
+        SYSTEM,
+    ];
+    args.extend(["--create-namespace", "--wait", "--timeout", "90s"]);
+    let values = image_values(cluster.images());
+    args.extend(values.iter().flat_map(|value| ["--set", value.as_str()]));
+    cluster.helm(&args).await?;
+    Ok(())
+}
+
+/// Chart values that name this build's images.
+pub(crate) fn image_values(images: &Images) -> Vec<String> {
+    let (repository, tag) = Images::split(&images.lmetric);
+    let (envoy, envoy_tag) = Images::split(&images.envoy);
+    vec![
+        format!("image.repository={repository}"),
+        format!("image.tag={tag}"),
+        format!("envoy.image.repository={envoy}"),
+        format!("envoy.image.tag={envoy_tag}"),
+    ]
+}
+
+/// The label selector of a pool's pods of one kind.
+pub(crate) fn selector(pool: &str, component: &str) -> String {
+    format!("lmetric.io/pool={pool},app.kubernetes.io/component={component}")
+}
+
+/// Status, reason and message of a condition.
+pub(crate) fn condition(object: &Value, kind: &str) -> (String, String, String) {
+    let conditions = object["status"]["conditions"].as_array();
+    let found = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == kind);
+    let text = |field: &str| {
+        found
+            .and_then(|condition| condition[field].as_str())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    (text("status"), text("reason"), text("message"))
+}
+
+/// Whether a condition is true and about the object's present generation.
+pub(crate) fn is_true(object: &Value, kind: &str) -> bool {
+    condition(object, kind).0 == "True"
+        && object["status"]["observedGeneration"] == object["metadata"]["generation"]
+}
+
+impl Stage {
+    /// A pool of simulated engines on small shares of this machine, behind an Envoy of its own. They produce 17 tokens a second, so that a
+    /// stream of 10 s costs little.
+    pub(crate) fn pool(&self, name: &str, replicas: u32) -> Value {
+        let small = |cpu: &str, memory: &str| json!({"requests": {"cpu": cpu, "memory": memory}});
+        json!({
+            "apiVersion": "lmetric.io/v1alpha1",
+            "kind": "InferencePool",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {
+                "model": {"uri": "hf://Qwen/Qwen2-7B-Instruct", "servedNames": [MODEL], "maxModelLen": 32_768},
+                "engine": {
+                    "image": self.cluster.images().vllm,
+                    "env": [{"name": "VLLM_SIM_FLAGS", "value": "--speed 0.25"}],
+                },
+                "replicas": replicas,
+                "resources": {"cpu": "150m", "memory": "128Mi", "sharedMemory": "16Mi"},
+                "lifecycle": {"startupTimeout": "1m", "drainTimeout": "20s"},
+                "picker": {"resources": small("20m", "64Mi")},
+                "gateway": {"standalone": {"replicas": 1, "resources": small("20m", "64Mi")}},
+            },
+        })
+    }
+
+    /// Path of a pool, or of their list.
+    pub(crate) fn pool_path(&self, name: &str) -> String {
+        path("lmetric.io/v1alpha1", "inferencepools", &self.namespace, name)
+    }
+
+    /// Path of another object of this namespace.
+    pub(crate) fn path(&self, api_version: &str, plural: &str, name: &str) -> String {
+        path(api_version, plural, &self.namespace, name)
+    }
+
+    /// Makes a pool and waits until it serves with all its engines.
+    pub(crate) async fn serve(&self, pool: &Value) -> anyhow::Result<()> {
+        self.cluster.create(&self.pool_path(""), pool).await?;
+        let name = pool["metadata"]["name"].as_str().context("a name")?;
+        self.ready(name, pool["spec"]["replicas"].as_u64().unwrap_or(1))
+            .await?;
+        Ok(())
+    }
+
+    /// Waits until a pool is ready with exactly `replicas` engines, all of the newest template.
+    pub(crate) async fn ready(&self, name: &str, replicas: u64) -> anyhow::Result<Value> {
+        let what = format!("pool {name} to be ready with {replicas} engines");
+        self.cluster
+            .until(&what, STARTING, &self.pool_path(name), |pool| {
+                let status = &pool["status"];
+                is_true(pool, "Ready")
+                    && ["replicas", "readyReplicas", "updatedReplicas"]
+                        .iter()
+                        .all(|field| status[*field] == replicas)
+            })
+            .await
+    }
+
+    /// Waits until a condition has this reason.
+    pub(crate) async fn reason(
+        &self,
+        name: &str,
+        kind: &str,
+        reason: &str,
+        limit: Duration,
+    ) -> anyhow::Result<Value> {
+        let what = format!("{kind} of pool {name} to say {reason}");
+        self.cluster
+            .until(&what, limit, &self.pool_path(name), |pool| {
+                condition(pool, kind).1 == reason
+            })
+            .await
+    }
+
+    /// A client of the pool's own Envoy.
+    pub(crate) async fn envoy(&self, pool: &str) -> anyhow::Result<Client> {
+        self.cluster
+            .service(&self.namespace, &format!("{pool}-envoy"))
+            .await
+    }
+
+    async fn describe(&self) {
+        let namespace = self.namespace.as_str();
+        for args in [
+            &[
+                "get",
+                "lmpool,deployments,pods,services",
+                "-o",
+                "wide",
+                "-n",
+                namespace,
+            ][..],
+            &[
+                "get",
+                "lmpool",
+                "-o",
+                "jsonpath={range .items[*]}{.status}{\"\\n\"}{end}",
+                "-n",
+                namespace,
+            ],
+            &["get", "events", "--sort-by=.lastTimestamp", "-n", namespace],
+            &[
+                "logs",
+                "--tail=40",
+                "--prefix",
+                "-l",
+                "app.kubernetes.io/name=lmetric",
+                "-n",
+                namespace,
+            ],
+            &[
+                "logs",
+                "--tail=40",
+                "--prefix",
+                "-l",
+                "app.kubernetes.io/name=lmetric",
+                "-n",
+                SYSTEM,
+            ],
+        ] {
+            match self.cluster.command("kubectl", args, "").await {
+                Ok(output) => eprintln!("--- kubectl {}\n{}{}", args.join(" "), output.out, output.err),
+                Err(error) => eprintln!("--- kubectl {}: {error:#}", args.join(" ")),
+            }
+        }
+    }
+}
