@@ -17,10 +17,10 @@ if ! "$here/check.sh"; then
   exit 0
 fi
 
-tests=$(cd "$root" && cargo test -p lmetric-e2e --locked --test on_kubernetes --no-run --message-format=json 2>/dev/null |
+tests=$(cd "$root" && cargo test --workspace --locked --test on_kubernetes --no-run --message-format=json 2>/dev/null |
   sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
 if [ -z "$tests" ]; then
-  (cd "$root" && cargo test -p lmetric-e2e --locked --test on_kubernetes --no-run)
+  (cd "$root" && cargo test --workspace --locked --test on_kubernetes --no-run)
   exit 1
 fi
 
