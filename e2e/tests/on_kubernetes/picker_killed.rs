@@ -75,7 +75,12 @@ async fn kill_a_picker(stage: &Stage, replicas: usize) -> anyhow::Result<Killed>
     stage.serve(&pool).await?;
     stage
         .cluster
-        .ready_pods(&stage.namespace, &selector("p", "picker"), replicas, Duration::from_secs(30))
+        .ready_pods(
+            &stage.namespace,
+            &selector("p", "picker"),
+            replicas,
+            Duration::from_secs(30),
+        )
         .await?;
     let client = stage.envoy("p").await?;
     let mut streams = long_streams(&client);

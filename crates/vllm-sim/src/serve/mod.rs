@@ -144,7 +144,7 @@ impl Reader {
             return Err(ServeError::LoraOff);
         }
         if !own.contains("--profile") {
-            args.profile = profile(&model).to_owned();
+            profile(&model).clone_into(&mut args.profile);
         }
         if !own.contains("--log") {
             "info".clone_into(&mut args.log);

@@ -148,7 +148,10 @@ mod tests {
     fn the_cache_is_mounted_from_where_the_pool_says(#[case] cache: Value, #[case] volume: Value) {
         let (volumes, mounts) = built(json!({"cache": cache}));
         assert_eq!(volumes[2], volume);
-        assert_eq!(mounts[2], json!({"name": "cache", "mountPath": "/var/lib/lmetric/cache"}));
+        assert_eq!(
+            mounts[2],
+            json!({"name": "cache", "mountPath": "/var/lib/lmetric/cache"})
+        );
     }
 
     #[test]
