@@ -46,7 +46,7 @@ lint: ## clippy, warnings are errors
 
 .PHONY: unit
 unit: ## unit, property and fixture tests
-	cargo test --workspace --exclude lmetric-e2e --locked
+	cargo test --workspace --locked
 
 .PHONY: shuttle
 shuttle: ## every interleaving that shuttle tries of the pick's races
@@ -54,8 +54,8 @@ shuttle: ## every interleaving that shuttle tries of the pick's races
 
 .PHONY: e2e
 e2e: tools ## end to end behind the real Envoy
-	cargo build --locked --workspace --bins
-	cargo test --workspace --locked --test behind_envoy
+	cargo build --workspace --all-targets --locked
+	cargo test --workspace --locked --test behind_envoy -- --ignored
 
 .PHONY: cluster
 cluster: tools ## a real Kubernetes with two nodes of eight H20 and this build's images (root, Go; ~15 minutes the first time, then 15 s)
