@@ -31,3 +31,4 @@ pub mod validate;
 pub mod validated;
 pub mod versions;
 pub mod watch;
+pub mod words;

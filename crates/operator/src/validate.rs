@@ -119,7 +119,7 @@ fn way_in(facts: &Facts) -> WayIn {
     let gie_pool = by_pool && facts.apis.gie_pools;
     let tls = match spec.picker.tls {
         PickerTls::SelfSigned => true,
-        PickerTls::Off => false,
+        PickerTls::Plaintext => false,
         PickerTls::Auto => by_pool,
     };
     WayIn {
@@ -156,6 +156,7 @@ mod tests {
     #[case::absent(json!({"gateway": {"parentRefs": [{"name": "g"}]}}), Apis::default(), "tls")]
     #[case::pool_only(json!({"gateway": {"plug": "InferencePool"}}), ALL, "gie tls")]
     #[case::envoy(json!({"gateway": {"parentRefs": [{"name": "g"}], "plug": "EnvoyGateway"}}), ALL, "plaintext")]
+    #[case::refused(json!({"picker": {"tls": "Plaintext"}, "gateway": {"parentRefs": [{"name": "g"}]}}), ALL, "gie route plaintext")]
     #[case::forced(json!({"picker": {"tls": "SelfSigned"}, "gateway": {"standalone": {}}}), ALL, "tls plaintext")]
     fn optional_objects_are_those_asked_for_and_installed(
         #[case] change: Value,

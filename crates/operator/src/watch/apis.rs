@@ -1,11 +1,13 @@
 //! APIs that a cluster may lack: looked for at the start and again and again, so that installing one needs no restart.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use kube::Client;
 use lmetric_api::foreign::{envoy_gateway, gateway, gie, prometheus};
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
+
+use crate::words::Words;
 
 /// Time between two looks.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -23,6 +25,32 @@ pub struct Apis {
     pub prometheus_rules: bool,
     /// Envoy Gateway's extension policies.
     pub envoy_gateway: bool,
+}
+
+impl fmt::Display for Apis {
+    /// Their resources.
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            gie_pools,
+            routes,
+            pod_monitors,
+            prometheus_rules,
+            envoy_gateway,
+        } = *self;
+        let named = [
+            (gie_pools, "inferencepools.inference.networking.k8s.io"),
+            (routes, "httproutes"),
+            (pod_monitors, "podmonitors"),
+            (prometheus_rules, "prometheusrules"),
+            (envoy_gateway, "envoyextensionpolicies"),
+        ];
+        let mut names = named.into_iter().filter_map(|(is, name)| is.then_some(name));
+        let Some(first) = names.next() else {
+            return to.write_str("none");
+        };
+        to.write_str(first)?;
+        names.try_for_each(|name| write!(to, ", {name}"))
+    }
 }
 
 /// Looks for optional APIs.
@@ -77,7 +105,7 @@ impl Prober {
             Ok(list) => Some(list.resources.into_iter().map(|resource| resource.kind).collect()),
             Err(kube::Error::Api(status)) if status.code == 404 => Some(Vec::new()),
             Err(error) => {
-                tracing::warn!(version, %error, "cannot find out whether an API is installed");
+                tracing::warn!(version, error = %Words(&error), "cannot find out whether an API is installed");
                 None
             }
         }
