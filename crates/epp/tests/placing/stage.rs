@@ -12,8 +12,8 @@ use lmetric_epp::{
     metrics::{PlaceMetrics, ScrapeMetrics},
     picker::{Picker, PickerParts},
     request::{ParsedRequest, PromptInput, RequestKind},
-    scrape::{EngineClient, ModelsReader},
-    tokens::{EngineTokens, GroupTokens, Ladder, Pool},
+    scrape::{EngineClient, ModelsReader, ScrapeSettings},
+    tokens::{EngineTokens, GroupMap, Ladder, Pool},
 };
 use lmetric_kvevents::{
     EventSink, Op, SourceState,
@@ -171,7 +171,7 @@ pub(crate) const SCRAPE: Scrape = Scrape {
 impl Stage {
     pub(crate) fn new() -> Self {
         Self::with(
-            HashMap::new(),
+            GroupMap::new(),
             Tokens {
                 budget: Duration::from_millis(300),
                 threads: 1,
@@ -180,7 +180,7 @@ impl Stage {
         )
     }
 
-    pub(crate) fn with(groups: HashMap<Arc<str>, GroupTokens>, tokens: Tokens) -> Self {
+    pub(crate) fn with(groups: GroupMap, tokens: Tokens) -> Self {
         let clock = Clock::start();
         let seed = KeySeed::new(7);
         let (tasks, _ended) = Tasks::new();
@@ -198,7 +198,7 @@ impl Stage {
             topic: String::new(),
             models: ModelsReader {
                 client: client.clone(),
-                timeout: SCRAPE.timeout,
+                settings: ScrapeSettings::new(SCRAPE, 1.0),
             },
             pods: pods.clone(),
         }));
@@ -209,7 +209,7 @@ impl Stage {
             Groups::default(),
             tasks.clone(),
             client.clone(),
-            SCRAPE,
+            ScrapeSettings::new(SCRAPE, 1.0),
             ScrapeMetrics::new(&mut registry),
         );
         let ladder = Arc::new(Ladder::new(
