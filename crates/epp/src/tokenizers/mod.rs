@@ -29,7 +29,7 @@ use hub::{Files, Hub, HubError};
 /// After a first failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause, and the one after a refusal.
-const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// How long to wait between attempts. Only tests have others.
 #[derive(Clone, Copy, Debug)]

@@ -152,6 +152,7 @@ pub(crate) struct Stage {
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) pods: Arc<PodRegistry>,
     pub(crate) fleet: Arc<Fleet>,
+    pub(crate) names: Groups,
     pub(crate) reconciler: Reconciler,
     pub(crate) ladder: Arc<Ladder>,
     pub(crate) picker: Picker,
@@ -204,9 +205,10 @@ impl Stage {
         }));
         let mut registry = lmetric_telemetry::registry();
         let metrics = PlaceMetrics::new(&mut registry);
+        let names = Groups::default();
         let reconciler = Reconciler::new(
             fleet.clone(),
-            Groups::default(),
+            names.clone(),
             tasks.clone(),
             client.clone(),
             ScrapeSettings::new(SCRAPE, 1.0),
@@ -222,7 +224,7 @@ impl Stage {
         let picker = Picker::new(PickerParts {
             scheduler: scheduler.clone(),
             fleet: fleet.clone(),
-            groups: Groups::default(),
+            groups: names.clone(),
             ladder: ladder.clone(),
             seed,
             clock,
@@ -234,6 +236,7 @@ impl Stage {
             recorder,
             pods,
             fleet,
+            names,
             reconciler,
             ladder,
             picker,
