@@ -161,7 +161,7 @@ async fn serve(
         body.len()
     );
     for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        head.extend([name, ": ", &value, "\r\n"]);
     }
     head.push_str("\r\n");
     stream.write_all(head.as_bytes()).await?;
