@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -111,7 +112,7 @@ impl Mirror {
 
     /// All requests so far.
     pub fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked.lock().clone()
     }
 }
 
@@ -155,7 +156,7 @@ async fn serve(
         headers,
         body,
     } = answer(&asked);
-    log.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
+    log.lock().push(asked);
     let mut head = format!(
         "HTTP/1.1 {status} -\r\nconnection: close\r\ncontent-length: {}\r\n",
         body.len()

@@ -15,7 +15,7 @@ use crate::support::{MODEL, on_stage};
 
 const CRD: &str = "e2e/testdata/gie/inferencepools.yaml";
 const ENGINES: &str = "app=vllm";
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 /// One for each data-parallel rank of a pod.
 const PORTS: [u16; 2] = [8000, 8001];
 

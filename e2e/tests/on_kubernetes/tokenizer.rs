@@ -14,7 +14,7 @@ use crate::support::{MODEL, on_stage, selector};
 const HERE: [u8; 4] = [172, 30, 0, 1];
 /// The same files as in the simulated engine's image.
 const FILES: &str = "crates/tokenize/testdata/tiny-qwen2";
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e-core"]

@@ -84,14 +84,14 @@ fn model(tokenizer: Option<TokenizerSource>) -> ModelGroup {
     }
 }
 
-fn from(mirror: &str) -> Option<TokenizerSource> {
-    Some(TokenizerSource::Repository(Repository {
+fn from(mirror: &str) -> TokenizerSource {
+    TokenizerSource::Repository(Repository {
         site: Site::HuggingFace,
         name: "org/name".to_owned(),
         revision: "main".to_owned(),
         endpoint: Some(mirror.to_owned()),
         token_file: None,
-    }))
+    })
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn a_site_that_comes_late_is_tried_until_it_is_there() {
     })
     .await
     .expect("a port");
-    bench.tokenizers.set(&[model(from(&mirror.url()))]);
+    bench.tokenizers.set(&[model(Some(from(&mirror.url())))]);
     assert_eq!(
         bench.ladder.first_rung("m"),
         Rung::Engine,
@@ -123,7 +123,7 @@ async fn a_site_that_comes_late_is_tried_until_it_is_there() {
     assert_eq!((state.failures, state.error), (3, None));
     assert_eq!(state.source.as_deref(), Some("hf://org/name@main"));
     let asked = mirror.asked().len();
-    bench.tokenizers.set(&[model(from(&mirror.url()))]);
+    bench.tokenizers.set(&[model(Some(from(&mirror.url())))]);
     assert_eq!(
         bench.ladder.first_rung("m"),
         Rung::Tokenizer,
@@ -139,7 +139,7 @@ async fn a_failure_is_told_of_and_another_source_ends_it() {
     let mirror = Mirror::start(any(), |_| Answered::new(404, ""))
         .await
         .expect("a port");
-    bench.tokenizers.set(&[model(from(&mirror.url()))]);
+    bench.tokenizers.set(&[model(Some(from(&mirror.url())))]);
     bench
         .until("failures", |state| state.failures > 1 && state.error.is_some())
         .await;
@@ -162,12 +162,12 @@ async fn files_that_a_disk_has_spoilt_are_downloaded_again() {
     let mut bench = bench();
     let mirror = Mirror::hub(any(), &tiny(), None).await.expect("a port");
     let hub = Hub::new(Cache::new(bench.cache.path()), Environment::default());
-    let Some(TokenizerSource::Repository(repository)) = from(&mirror.url()) else {
+    let TokenizerSource::Repository(repository) = from(&mirror.url()) else {
         panic!("a repository");
     };
     let files = hub.files(&repository).await.expect("files");
     std::fs::write(files.folder.join("tokenizer.json"), "{").expect("writes");
-    bench.tokenizers.set(&[model(from(&mirror.url()))]);
+    bench.tokenizers.set(&[model(Some(from(&mirror.url())))]);
     bench
         .until("the tokenizer", |state| state.state == "loaded")
         .await;
@@ -178,7 +178,7 @@ async fn files_that_a_disk_has_spoilt_are_downloaded_again() {
 async fn a_tokenizer_that_is_no_longer_wanted_is_not_taken() {
     let bench = bench();
     let tokenizer = Arc::new(ModelTokenizer::load(&tiny()).expect("the test tokenizer"));
-    let [old, new] = ["http://old", "http://new"].map(|mirror| from(mirror).expect("a source"));
+    let [old, new] = ["http://old", "http://new"].map(from);
     bench.ladder.set_models(&[model(Some(new.clone()))]);
     assert!(!bench.ladder.install(&"m".into(), &old, &tokenizer));
     assert_eq!(bench.ladder.first_rung("m"), Rung::Engine);

@@ -148,7 +148,7 @@ fn tidy(root: &Path, newest: &Path) {
             kept.push((changed, path, bytes));
         }
     }
-    kept.sort_by(|one, other| other.0.cmp(&one.0));
+    kept.sort_by_key(|(changed, ..)| std::cmp::Reverse(*changed));
     let mut sum = size(newest);
     for (_, path, bytes) in kept {
         sum += bytes;

@@ -200,7 +200,7 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
         || last
             .downcast_ref::<io::Error>()
             .and_then(io::Error::get_ref)
-            .is_some_and(|inner| inner.is::<rustls::Error>());
+            .is_some_and(<dyn Error + Send + Sync>::is::<rustls::Error>);
     let hint = if tls {
         " (its certificate must be signed by an authority that the picker's image knows)"
     } else {
