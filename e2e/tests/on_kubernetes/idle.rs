@@ -20,7 +20,7 @@ const OTHERS: [&str; 5] = [
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e-core"]
 async fn nothing_is_written_in_an_idle_minute() -> anyhow::Result<()> {
-    on_stage_alone("idle", 2, async |stage| {
+    on_stage_alone("idle", async |stage| {
         stage.serve(&stage.pool("p", 2)).await?;
         let before = quiet(stage).await?;
         tokio::time::sleep(Duration::from_mins(1)).await;

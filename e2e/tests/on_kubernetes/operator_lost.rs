@@ -8,7 +8,7 @@ use lmetric_testkit::cluster::path;
 use serde_json::json;
 
 use crate::load::{Load, all_served};
-use crate::support::{SYSTEM, on_stage};
+use crate::support::{SYSTEM, leader_to_lose, on_stage};
 use crate::watch::Watch;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -18,6 +18,7 @@ async fn a_rollout_goes_on_when_the_leading_operator_is_killed() -> anyhow::Resu
         let mut pool = stage.pool("p", 2);
         pool["spec"]["rollout"] = json!({"strategy": "RollingUpdate", "maxSurge": 0, "maxUnavailable": 1});
         stage.serve(&pool).await?;
+        let lost = leader_to_lose().await;
         let load = Load::start(stage.envoy("p").await?, Duration::from_millis(800), 80);
         let watch = Watch::start(stage).await?;
         let patch = json!({"spec": {"engine": {"image": stage.cluster.images().vllm_next}}});
@@ -48,6 +49,7 @@ async fn a_rollout_goes_on_when_the_leading_operator_is_killed() -> anyhow::Resu
                 |budget| budget["spec"]["maxUnavailable"] == 2,
             )
             .await?;
+        drop(lost);
         watch.gone(2, Duration::from_secs(90)).await?;
         stage.ready("p", 2).await?;
         let records = load.finish().await?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use lmetric_testkit::cluster::{Images, PodState};
-use lmetric_testkit::{Admin, chat};
+use lmetric_testkit::{Admin, chat, poll};
 use serde_json::{Value, json};
 
 use crate::ext_proc::{Gateway, Said};
@@ -69,11 +69,20 @@ async fn the_picker_stands_in_for_the_inference_extensions_own() -> anyhow::Resu
             open.push(exchange);
         }
         ensure!(chosen == addresses(&engines)?, "chosen: {chosen:?}");
-        let unknown = gateway.chat(&chat("nobody", "hello", 8, false)).await?.said;
-        ensure!(
-            unknown == Said::Status(404),
-            "a model that nobody serves: {unknown:?}"
-        );
+        // once every engine has told what it serves
+        let nobody = chat("nobody", "hello", 8, false);
+        poll(
+            "a model that nobody serves to be refused",
+            SOON,
+            Duration::from_millis(300),
+            || async {
+                match gateway.chat(&nobody).await.map(|exchange| exchange.said) {
+                    Ok(Said::Status(404)) => Ok(()),
+                    other => Err(format!("{other:?}")),
+                }
+            },
+        )
+        .await?;
 
         let leaving = stage.path("v1", "pods", &engines[0].name);
         stage.cluster.delete(&leaving).await?;

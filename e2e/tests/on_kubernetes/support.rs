@@ -7,7 +7,7 @@ use anyhow::Context;
 use lmetric_testkit::Client;
 use lmetric_testkit::cluster::{Cluster, Images, path};
 use serde_json::{Value, json};
-use tokio::sync::{OnceCell, RwLock, Semaphore};
+use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore};
 
 /// Namespace and release of the operator.
 pub(crate) const SYSTEM: &str = "lmetric-system";
@@ -19,6 +19,19 @@ pub(crate) const STARTING: Duration = Duration::from_secs(90);
 static INSTALLED: OnceCell<()> = OnceCell::const_new();
 /// Held by the test that watches an idle cluster against all others.
 static ALONE: RwLock<()> = RwLock::const_new(());
+
+/// Held by the test that kills the operator's leader against those that wait for its words.
+static LEADER: RwLock<()> = RwLock::const_new(());
+
+/// While it is held nobody kills the operator.
+pub(crate) async fn steady_leader() -> RwLockReadGuard<'static, ()> {
+    LEADER.read().await
+}
+
+/// While it is held nobody minds that the operator is killed.
+pub(crate) async fn leader_to_lose() -> RwLockWriteGuard<'static, ()> {
+    LEADER.write().await
+}
 
 /// Two nodes of eight.
 fn gpus() -> &'static Semaphore {
@@ -40,27 +53,27 @@ pub(crate) async fn on_stage(
     body: impl AsyncFnOnce(&Stage) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let _shared = ALONE.read().await;
-    staged(namespace, count, body).await
+    let _share = gpus().acquire_many(count).await?;
+    let cluster = staged(namespace, body).await?;
+    cluster.gone(&home(namespace), Duration::from_secs(90)).await
 }
 
-/// [`on_stage`] while no other test runs.
+/// [`on_stage`] while no other test runs; nobody waits for what it leaves.
 pub(crate) async fn on_stage_alone(
     namespace: &str,
-    count: u32,
     body: impl AsyncFnOnce(&Stage) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let _alone = ALONE.write().await;
-    staged(namespace, count, body).await
+    staged(namespace, body).await?;
+    Ok(())
 }
 
 async fn staged(
     namespace: &str,
-    count: u32,
     body: impl AsyncFnOnce(&Stage) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Cluster> {
     let cluster = Cluster::enter().await?;
     installed(&cluster).await?;
-    let _share = gpus().acquire_many(count).await?;
     cluster
         .create(
             &path("v1", "namespaces", "", ""),
@@ -75,10 +88,13 @@ async fn staged(
     if result.is_err() {
         stage.describe().await;
     }
-    let home = path("v1", "namespaces", "", namespace);
-    stage.cluster.delete(&home).await?;
-    let emptied = stage.cluster.gone(&home, Duration::from_secs(90)).await;
-    result.and(emptied)
+    stage.cluster.delete(&home(namespace)).await?;
+    result?;
+    Ok(stage.cluster)
+}
+
+fn home(namespace: &str) -> String {
+    path("v1", "namespaces", "", namespace)
 }
 
 /// Waits until the chart is installed; the first caller does it.
