@@ -47,6 +47,8 @@ pub struct Loaded {
     pub tls: Option<ServerTls>,
     /// A configuration that is followed while the picker runs.
     pub written: Option<Written>,
+    /// `--conformance`.
+    pub conformance: bool,
 }
 
 /// Why the picker cannot start: one line with file, field and remedy.
@@ -132,6 +134,7 @@ pub async fn load(args: &Args) -> Result<Loaded, StartError> {
         groups,
         tls,
         written,
+        conformance: args.conformance,
     })
 }
 
@@ -177,6 +180,7 @@ pub(crate) fn settle(args: &Args, text: &str, file: &Path) -> Result<(PickerConf
     let Args {
         config: _,
         check: _,
+        conformance: _,
         log,
         kubernetes,
         over,
