@@ -8,13 +8,11 @@ use k8s_openapi::api::{
     core::v1::{Event, PersistentVolumeClaim, Pod},
 };
 use kube::{Api, Client, ResourceExt as _, api::ListParams, runtime::reflector::ObjectRef};
-use lmetric_api::{
-    foreign::gateway::HTTPRoute,
-    pool::{Component, InferencePool, names, names::label},
-};
+use lmetric_api::pool::{Component, InferencePool, names, names::label};
 use tokio::time::timeout;
 
 use crate::{
+    gateway::{self, Gateways},
     status::pod::{is_going, stuck_on_volumes},
     watch::{Apis, Stores},
 };
@@ -40,8 +38,8 @@ pub struct Facts {
     pub envoy_pods: Vec<Arc<Pod>>,
     /// The claim of the cache.
     pub claim: Option<Arc<PersistentVolumeClaim>>,
-    /// The route.
-    pub route: Option<Arc<HTTPRoute>>,
+    /// Somebody's Gateways, and what was made for them.
+    pub gateways: Gateways,
     /// What the kubelet says about the volumes of an engine that waits for them.
     pub volume_trouble: Option<String>,
 }
@@ -88,7 +86,7 @@ pub async fn dereference(pool: &Arc<InferencePool>, stores: &Stores, apis: Apis,
         envoy_pods: of(Component::Envoy),
         engine_pods,
         claim: stores.claims.get(&within(names::cache_claim(&name))),
-        route: stores.routes.get(&ObjectRef::new(&name).within(&namespace)),
+        gateways: gateway::look(pool, stores, apis),
         volume_trouble,
     }
 }

@@ -49,7 +49,7 @@ pub async fn run(args: RunArgs, logs: Logs) -> anyhow::Result<()> {
     let readiness = Readiness::default();
     readiness.block("watches", "what the API server holds is not known yet");
 
-    let prober = Prober::new(client.clone());
+    let prober = Prober::new(client.clone(), scope.clone());
     let first = prober.look(Apis::default()).await;
     let (apis, installed) = watch::channel(first);
     let wakes = Wakes::default();
@@ -98,6 +98,7 @@ pub async fn run(args: RunArgs, logs: Logs) -> anyhow::Result<()> {
         synced = stores.synced() => synced.context("a watch ended before it had shown anything")?,
         told = until_told(&mut ended) => return told,
     }
+    stores.settled(first).await;
     readiness.clear("watches");
     let mut election =
         tokio::spawn(Election::new(leases, identity, Timing::default()).run(resign.clone(), state));

@@ -9,10 +9,11 @@ use crate::{build::ports, validated::Validated};
 /// Prefix of the statistics of clients' requests; the drain tool waits for its gauge of active ones.
 const STATISTICS: &str = "openai";
 /// Header by which the picker names the engine.
-const DESTINATION: &str = "x-gateway-destination-endpoint";
+pub(in crate::build) const DESTINATION: &str = "x-gateway-destination-endpoint";
 /// Largest request body; it is held whole for the picker.
 const BODY_BYTES: u32 = 64 << 20;
-const NO_PICK: &str = r#"{"error":{"message":"no endpoint picker answered; try again","type":"service_unavailable","param":null,"code":503}}"#;
+/// Body of the 503 for a request that no picker decided.
+pub(in crate::build) const NO_PICK: &str = r#"{"error":{"message":"no endpoint picker answered; try again","type":"service_unavailable","param":null,"code":503}}"#;
 
 /// The configuration as YAML.
 pub(super) fn yaml(validated: &Validated) -> String {
@@ -193,6 +194,12 @@ fn any_engine(validated: &Validated) -> Value {
 
 fn picker(validated: &Validated) -> Value {
     let host = host(validated, Component::Picker);
+    let plaintext = validated.way_in.listeners.plaintext();
+    let port = if plaintext {
+        ports::EXT_PROC
+    } else {
+        ports::EXT_PROC_TLS
+    };
     let mut cluster = json!({
         "name": "picker",
         "cluster_type": strict_dns(),
@@ -203,7 +210,7 @@ fn picker(validated: &Validated) -> Value {
         "load_assignment": {
             "cluster_name": "picker",
             "endpoints": [{"lb_endpoints": [{"endpoint": {
-                "address": address(&host, ports::EXT_PROC),
+                "address": address(&host, port),
                 "health_check_config": {"port_value": ports::HEALTH},
             }}]}],
         },
@@ -250,7 +257,7 @@ fn picker(validated: &Validated) -> Value {
             },
         }],
     });
-    if validated.way_in.tls {
+    if !plaintext {
         // made by the picker at its start: there is nothing to verify it against
         cluster["transport_socket"] = json!({
             "name": "envoy.transport_sockets.tls",
@@ -333,11 +340,15 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::build::testing;
+    use crate::{build::testing, validated::Listeners};
+
+    fn listeners(tls: bool) -> Listeners {
+        if tls { Listeners::Tls } else { Listeners::Plaintext }
+    }
 
     fn built(changes: Value, tls: bool) -> Value {
         let mut validated = testing::pool(changes);
-        validated.way_in.tls = tls;
+        validated.way_in.listeners = listeners(tls);
         serde_yaml::from_str(&yaml(&validated)).unwrap()
     }
 
@@ -461,7 +472,7 @@ mod tests {
         for mode in ["FailClose", "FailOpen"] {
             for tls in [false, true] {
                 let mut validated = testing::pool(json!({"routing": {"failureMode": mode}}));
-                validated.way_in.tls = tls;
+                validated.way_in.listeners = listeners(tls);
                 let file = folder.path().join(format!("{mode}-{tls}.yaml"));
                 std::fs::write(&file, yaml(&validated)).unwrap();
                 let output = Command::new(&envoy)

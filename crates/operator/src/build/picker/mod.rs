@@ -2,6 +2,8 @@
 
 pub(super) mod config;
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::{
     apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment},
     core::v1::{
@@ -17,6 +19,8 @@ use crate::validated::{Images, Validated};
 
 /// So long a new picker is ready before an old one goes: gateways look names up every few seconds.
 const MIN_READY_SECONDS: i32 = 10;
+/// Annotation of the pods: a picker binds its ports once, so other ones need other pods.
+const LISTENERS: &str = "lmetric.io/listeners";
 /// From the end of draining to the end of the pod.
 const END_SECONDS: i64 = 15;
 
@@ -39,6 +43,10 @@ pub(super) fn build(validated: &Validated, images: &Images) -> Deployment {
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
                     labels: Some(meta::labels(validated, Component::Picker)),
+                    annotations: Some(BTreeMap::from([(
+                        LISTENERS.to_owned(),
+                        validated.way_in.listeners.as_str().to_owned(),
+                    )])),
                     ..ObjectMeta::default()
                 }),
                 spec: Some(pod(validated, images)),
@@ -110,11 +118,12 @@ fn container(validated: &Validated, images: &Images, mounts: Vec<VolumeMount>) -
             }),
             ..EnvVar::default()
         }]),
-        ports: Some(vec![
-            pod::port("ext-proc", ports::EXT_PROC),
-            pod::port("health", ports::HEALTH),
-            pod::port("admin", ports::ADMIN),
-        ]),
+        ports: Some(
+            ports::ext_proc(validated.way_in.listeners)
+                .chain([("health", ports::HEALTH), ("admin", ports::ADMIN)])
+                .map(|(name, port)| pod::port(name, port))
+                .collect(),
+        ),
         resources: Some(pod::requirements(
             &picker.resources,
             &[("cpu", "1"), ("memory", "1Gi")],
