@@ -6,6 +6,7 @@ mod bad_objects;
 mod chart;
 mod crds;
 mod deletion;
+mod gateway;
 mod idle;
 mod load;
 mod operator_lost;
