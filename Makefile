@@ -30,7 +30,7 @@ demo: tools build ## 16 engines, the picker and a real Envoy: a chat trace under
 	@$(TARGET)/release/lmetric-demo --seed $(SEED)
 
 .PHONY: test
-test: check-machine tools fmt-check lint unit shuttle e2e ## everything that must be green before a change lands
+test: check-machine tools fmt-check lint unit shuttle e2e e2e-core ## everything that must be green before a change lands
 
 .PHONY: fmt-check
 fmt-check: ## formatting
@@ -46,7 +46,7 @@ lint: ## clippy, warnings are errors
 
 .PHONY: unit
 unit: ## unit, property and fixture tests
-	cargo test --workspace --exclude lmetric-e2e --locked
+	cargo test --workspace --locked
 
 .PHONY: shuttle
 shuttle: ## every interleaving that shuttle tries of the pick's races
@@ -54,8 +54,35 @@ shuttle: ## every interleaving that shuttle tries of the pick's races
 
 .PHONY: e2e
 e2e: tools ## end to end behind the real Envoy
-	cargo build --locked --workspace --bins
-	cargo test --workspace --locked --test behind_envoy
+	cargo build --workspace --all-targets --locked
+	cargo test --workspace --locked --test behind_envoy -- --ignored
+
+.PHONY: cluster
+cluster: tools ## a real Kubernetes with two nodes of eight H20 and this build's images (root, Go; ~15 minutes the first time, then 15 s)
+	@e2e/cluster/check.sh
+	@e2e/cluster/binaries.sh
+	@e2e/cluster/cluster.sh up $(TARGET)/debug $(LMETRIC_ENVOY)
+	@echo 'look around: e2e/cluster/cluster.sh exec kubectl get nodes,pods -A'
+
+.PHONY: cluster-demo
+cluster-demo: cluster ## the chart, the sixteen-H20 example and chats on that cluster
+	@e2e/cluster/demo.sh $(TARGET)/debug $(LMETRIC_ENVOY)
+
+.PHONY: cluster-down
+cluster-down: ## end the clusters of this checkout, leave nothing
+	@e2e/cluster/cluster.sh down
+
+.PHONY: e2e-core
+e2e-core: tools ## the operator on a real Kubernetes of its own (needs root and Go; skipped by name elsewhere, an error under CI)
+	@e2e/cluster/core.sh $(TARGET)/debug $(LMETRIC_ENVOY)
+
+.PHONY: manifests
+manifests: ## render manifests/ and the chart's CRD from the code
+	scripts/render-manifests.sh
+
+.PHONY: chart
+chart: ## the chart under many sets of values
+	scripts/fuzz-chart.sh
 
 VENV ?= $(HOME)/.cache/lmetric/venv-vllm
 
@@ -72,4 +99,5 @@ deny: ## licences, sources and banned crates (needs cargo-deny: cargo install ca
 
 .PHONY: clean
 clean: ## remove what was built and installed here
+	e2e/cluster/cluster.sh down
 	rm -rf target $(TOOLS)

@@ -5,7 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=${CARGO_TARGET_DIR:-target}
 host=$(rustc -vV | sed -n 's/^host: //p')
-cargo build --locked --bin lmetric-operator --bin lmetric-epp --bin lmetric --bin vllm-sim
+# All targets: what the tests link is compiled with the same features, once.
+cargo build --workspace --all-targets --locked
 variable=CARGO_TARGET_$(tr a-z- A-Z_ <<<"$host")_RUSTFLAGS
 env "$variable=-C target-feature=+crt-static" cargo build --locked --bin lmetric-drain --target "$host"
 install -D "$target/$host/debug/lmetric-drain" "$target/debug/static/lmetric-drain"

@@ -18,12 +18,9 @@ if ! "$here/check.sh"; then
   exit 0
 fi
 
-tests=$(cd "$root" && cargo test --workspace --locked --test on_kubernetes --no-run --message-format=json 2>/dev/null |
+"$here/binaries.sh"
+tests=$(cd "$root" && cargo test --workspace --locked --test on_kubernetes --no-run --message-format=json-render-diagnostics |
   sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
-if [ -z "$tests" ]; then
-  (cd "$root" && cargo test --workspace --locked --test on_kubernetes --no-run)
-  exit 1
-fi
 
 LMETRIC_CLUSTER=${LMETRIC_CLUSTER:-$("$here/cluster.sh" dir)-core}
 export LMETRIC_CLUSTER LMETRIC_ROOT=$root

@@ -40,6 +40,8 @@ inside kubectl apply --server-side -k "$work"
 name=$(inside kubectl get lmpool -o 'jsonpath={.items[0].metadata.name}')
 model=$(inside kubectl get lmpool "$name" -o 'jsonpath={.spec.model.servedNames[0]}')
 inside kubectl wait --for=condition=Ready --timeout=180s "inferencepools.lmetric.io/$name"
+replicas=$(inside kubectl get lmpool "$name" -o 'jsonpath={.spec.replicas}')
+inside kubectl wait "--for=jsonpath={.status.readyReplicas}=$replicas" --timeout=180s "inferencepools.lmetric.io/$name"
 
 say '$ kubectl get lmpool,pods -o wide'
 inside kubectl get lmpool,pods -o wide

@@ -27,7 +27,7 @@ new_namespaces() {
 # and not a stranger that got its number.
 holds() {
   local pid
-  pid=$(cat "$1" 2>/dev/null) && tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | grep -qxF -- "$2"
+  pid=$(cat "$1" 2>/dev/null) && { tr '\0' '\n' <"/proc/$pid/cmdline"; } 2>/dev/null | grep -qxF -- "$2"
 }
 
 # run NAME COMMAND...: in the background, logging to log/NAME.log

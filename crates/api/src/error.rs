@@ -26,9 +26,9 @@ impl ConfigError {
     ) -> Self {
         Self {
             file: file.to_owned(),
-            field: field.into(),
-            problem: problem.into(),
-            remedy: remedy.into(),
+            field: on_one_line(field.into()),
+            problem: on_one_line(problem.into()),
+            remedy: on_one_line(remedy.into()),
         }
     }
 
@@ -81,6 +81,21 @@ impl ConfigError {
             format!("{problem} ({place})")
         };
         Self::new(file, field, problem, remedy)
+    }
+}
+
+/// What is quoted may hold line ends.
+fn on_one_line(text: String) -> String {
+    if text.contains(char::is_control) {
+        text.chars()
+            .flat_map(|letter| {
+                let escaped = letter.is_control().then(|| letter.escape_default());
+                let plain = escaped.is_none().then_some(letter);
+                escaped.into_iter().flatten().chain(plain)
+            })
+            .collect()
+    } else {
+        text
     }
 }
 

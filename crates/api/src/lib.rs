@@ -13,6 +13,7 @@ mod picker;
 mod pods;
 pub mod pool;
 mod raw;
+mod tokenizer;
 
 pub use duration::parse_duration;
 pub use endpoints::{EndpointEntry, EndpointsFile};
@@ -21,3 +22,4 @@ pub use picker::{
     Endpoints, Events, Hotspot, Limits, Listen, ModelGroup, PickerConfig, Policy, Scrape, Tls, Tokens,
 };
 pub use pods::{KvPorts, PodEndpoints, Pods};
+pub use tokenizer::{Repository, Site, TokenizerSource};

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{ConfigError, PodEndpoints, raw::RawConfig};
+use crate::{ConfigError, PodEndpoints, TokenizerSource, raw::RawConfig};
 
 /// Everything that `lmetric-epp` can be told.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +23,8 @@ pub struct PickerConfig {
     pub endpoints: Endpoints,
     /// Tokenizer groups.
     pub models: Vec<ModelGroup>,
+    /// Folder that downloaded tokenizers are kept in; `None`: `lmetric/tokenizers` in the user's cache folder.
+    pub tokenizer_cache: Option<PathBuf>,
     /// The token ladder.
     pub tokens: Tokens,
     /// Reading the engines' metrics.
@@ -124,8 +126,8 @@ pub enum Hotspot {
 pub struct ModelGroup {
     /// Names that requests and endpoints use; the first one names the group.
     pub names: Vec<String>,
-    /// Folder with `tokenizer.json` and `tokenizer_config.json`; without it, tokens come from the engine.
-    pub tokenizer: Option<PathBuf>,
+    /// Where its tokenizer comes from; without one, tokens come from the engine.
+    pub tokenizer: Option<TokenizerSource>,
     /// Tokens that an image counts as, uncached.
     pub image_tokens: u32,
 }

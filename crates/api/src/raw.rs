@@ -31,6 +31,8 @@ pub(crate) struct RawConfig {
     #[serde(default)]
     models: Vec<RawModel>,
     #[serde(default)]
+    tokenizer_cache: Option<PathBuf>,
+    #[serde(default)]
     tokens: RawTokens,
     #[serde(default)]
     scrape: RawScrape,
@@ -90,7 +92,11 @@ struct RawEndpoints {
 struct RawModel {
     names: Vec<String>,
     #[serde(default)]
-    tokenizer: Option<PathBuf>,
+    tokenizer: Option<String>,
+    #[serde(default)]
+    endpoint: Option<String>,
+    #[serde(default)]
+    token_file: Option<PathBuf>,
     #[serde(default = "image_tokens")]
     image_tokens: u32,
 }
@@ -310,6 +316,7 @@ impl RawConfig {
             hotspot,
             endpoints,
             models,
+            tokenizer_cache,
             tokens,
             scrape,
             events: RawEvents { topic },
@@ -321,6 +328,9 @@ impl RawConfig {
         } = self;
         let check = Check { file };
         let models = check.models(models)?;
+        let tokenizer_cache = tokenizer_cache
+            .map(|path| check.path("tokenizerCache", path))
+            .transpose()?;
         let endpoints = check.endpoints(endpoints, &models)?;
         let listen = check.listen(listen, matches!(endpoints, Endpoints::Kubernetes(_)))?;
         let tls = check.tls(tls)?;
@@ -365,6 +375,7 @@ impl RawConfig {
             hotspot,
             endpoints,
             models,
+            tokenizer_cache,
             tokens: Tokens {
                 budget: tokens.budget,
                 threads: tokens.threads,
@@ -422,7 +433,7 @@ impl Check<'_> {
         ))
     }
 
-    fn path(&self, field: &str, path: PathBuf) -> Result<PathBuf, ConfigError> {
+    pub(crate) fn path(&self, field: &str, path: PathBuf) -> Result<PathBuf, ConfigError> {
         if path.as_os_str().is_empty() {
             return Err(self.error(
                 field,
@@ -548,6 +559,8 @@ impl Check<'_> {
             let RawModel {
                 names,
                 tokenizer,
+                endpoint,
+                token_file,
                 image_tokens,
             } = model;
             if names.is_empty() {
@@ -571,9 +584,7 @@ impl Check<'_> {
                 }
             }
             self.within(&format!("models[{at}].imageTokens"), image_tokens, &range::IMAGE)?;
-            let tokenizer = tokenizer
-                .map(|path| self.path(&format!("models[{at}].tokenizer"), path))
-                .transpose()?;
+            let tokenizer = self.tokenizer(at, tokenizer, endpoint, token_file)?;
             groups.push(ModelGroup {
                 names,
                 tokenizer,

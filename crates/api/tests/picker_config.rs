@@ -2,7 +2,10 @@
 
 use std::{path::Path, time::Duration};
 
-use lmetric_api::{Endpoints, Hotspot, KvPorts, PickerConfig, PodEndpoints, Pods, Policy, Tls};
+use lmetric_api::{
+    Endpoints, Hotspot, KvPorts, PickerConfig, PodEndpoints, Pods, Policy, Repository, Site, Tls,
+    TokenizerSource,
+};
 
 const FILE: &str = "/etc/lmetric/picker.yaml";
 
@@ -42,6 +45,9 @@ endpoints: {file: /run/endpoints.yaml}
 models:
 - {names: [qwen2-7b, qwen], tokenizer: /models/qwen2-7b, imageTokens: 256}
 - {names: [other]}
+- {names: [hub], tokenizer: "hf://Qwen/Qwen2-7B@v1", endpoint: "https://mirror.example/", tokenFile: token}
+- {names: [scope], tokenizer: "ms://Qwen/Qwen2-7B"}
+tokenizerCache: cache
 tokens: {budget: 300ms, threads: 4, queue: 512}
 scrape: {busy: 250ms, idle: 2s, timeout: 500ms}
 events: {topic: "kv"}
@@ -64,7 +70,34 @@ log: info,lmetric_epp=debug
     assert_eq!(config.hotspot, Hotspot::LoadOnly);
     assert_eq!(config.models[0].name(), "qwen2-7b");
     assert_eq!(config.models[0].image_tokens, 256);
+    assert_eq!(
+        config.models[0].tokenizer,
+        Some(TokenizerSource::Folder("/models/qwen2-7b".into()))
+    );
     assert_eq!(config.models[1].tokenizer, None);
+    let hub = Repository {
+        site: Site::HuggingFace,
+        name: "Qwen/Qwen2-7B".to_owned(),
+        revision: "v1".to_owned(),
+        endpoint: Some("https://mirror.example".to_owned()),
+        token_file: Some("/etc/lmetric/token".into()),
+    };
+    let sources: Vec<_> = config.models[2..]
+        .iter()
+        .map(|group| group.tokenizer.clone())
+        .collect();
+    let scope = Repository {
+        site: Site::ModelScope,
+        revision: "master".to_owned(),
+        endpoint: None,
+        token_file: None,
+        ..hub.clone()
+    };
+    assert_eq!(
+        sources,
+        [hub, scope].map(|repository| Some(TokenizerSource::Repository(repository)))
+    );
+    assert_eq!(config.tokenizer_cache, Some("/etc/lmetric/cache".into()));
     assert_eq!(config.limits.drain, Duration::from_mins(1));
     assert_eq!(config.speed, 4.0);
     assert!(!config.overlay);
@@ -135,6 +168,38 @@ const BAD: &[(&str, &str, &str)] = &[
         "models[0].tokenizer",
         "write a path",
     ),
+    (
+        "models: [{names: [a], tokenizer: \"s3://bucket/a\"}]",
+        "models[0].tokenizer",
+        "hf://ORG/NAME",
+    ),
+    (
+        "models: [{names: [a], tokenizer: \"hf://a/../b\"}]",
+        "models[0].tokenizer",
+        "hf://ORG/NAME",
+    ),
+    (
+        "models: [{names: [a], tokenizer: \"ms://a/b@\"}]",
+        "models[0].tokenizer",
+        "ms://ORG/NAME",
+    ),
+    (
+        "models: [{names: [a], tokenizer: \"hf://a/b\", endpoint: mirror.example}]",
+        "models[0].endpoint",
+        "https://",
+    ),
+    (
+        "models: [{names: [a], tokenizer: /m, endpoint: \"https://mirror.example\"}]",
+        "models[0].endpoint",
+        "hf://ORG/NAME",
+    ),
+    (
+        "models: [{names: [a], tokenFile: token}]",
+        "models[0].tokenFile",
+        "remove it",
+    ),
+    ("tokenizerCache: \"\"", "tokenizerCache", "write a path"),
+    ("\"two\\nlines\": 1", "two\\nlines", "remove it"),
     (
         "models: [{names: [a], imageTokens: 2000000}]",
         "models[0].imageTokens",

@@ -27,7 +27,7 @@ pub struct ProbeArgs {
     /// Address to GET, path included, such as http://lmetric-operator:9090/readyz
     pub url: BaseUrl,
     /// How long to try
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = units::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = units::limit)]
     pub timeout: Duration,
 }
 

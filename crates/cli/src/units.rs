@@ -10,6 +10,9 @@ pub enum UnitError {
     /// Not a duration.
     #[error("{0:?} is not a duration; write it like 3s, 250ms or 10m")]
     Duration(String),
+    /// No time at all.
+    #[error("{0:?} leaves no time for anything; give 1ms or more")]
+    NoTime(String),
     /// Not a window.
     #[error("{0:?} is not a window; write it in seconds of the trace as START:END, like 0:600 or 600:")]
     Window(String),
@@ -33,6 +36,14 @@ pub fn duration(text: &str) -> Result<Duration, UnitError> {
         _ => return Err(bad()),
     };
     Duration::try_from_secs_f64(number * scale).map_err(|_| bad())
+}
+
+/// Reads a time limit: a duration of 1 ms or more.
+pub fn limit(text: &str) -> Result<Duration, UnitError> {
+    match duration(text)? {
+        limit if limit < Duration::from_millis(1) => Err(UnitError::NoTime(text.to_owned())),
+        limit => Ok(limit),
+    }
 }
 
 /// Reads a rate or a speed: a number from 0.001 to 1,000,000.
@@ -150,6 +161,15 @@ mod tests {
         for bad in ["3", "", "s", "-1s", "3 parsecs", "nan", "1e400s"] {
             assert_eq!(duration(bad), Err(UnitError::Duration(bad.to_owned())), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_limit_leaves_time() {
+        assert_eq!(limit("1ms"), Ok(Duration::from_millis(1)));
+        for none in ["0s", "0", "0.5ms"] {
+            assert_eq!(limit(none), Err(UnitError::NoTime(none.to_owned())), "{none}");
+        }
+        assert_eq!(limit("3"), Err(UnitError::Duration("3".to_owned())));
     }
 
     #[test]

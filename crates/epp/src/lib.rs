@@ -20,6 +20,7 @@ pub mod scrape;
 pub mod server;
 pub mod stream;
 pub mod tls;
+pub mod tokenizers;
 pub mod tokens;
 
 #[cfg(test)]

@@ -2,13 +2,12 @@
 //! filter, the endpoints file, the tokenizers, the certificate, the way to the API server.
 
 use std::{
-    collections::HashMap,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use kube::Client;
-use lmetric_api::{ConfigError, Endpoints, ModelGroup, PickerConfig, PodEndpoints};
+use lmetric_api::{ConfigError, Endpoints, ModelGroup, PickerConfig, PodEndpoints, TokenizerSource};
 use lmetric_telemetry::Logs;
 use lmetric_tokenize::{LoadError, ModelTokenizer};
 use tokio::sync::watch;
@@ -23,7 +22,7 @@ use crate::{
     },
     reload::Written,
     tls::{ServerTls, TlsError},
-    tokens::{GroupTokens, Trust},
+    tokens::{GroupMap, GroupTokens},
 };
 
 /// What the endpoints serve where nothing gives it a name.
@@ -41,8 +40,8 @@ pub struct Loaded {
     pub discovery: AnyDiscovery,
     /// The pods that may ask to be drained.
     pub pods: Arc<PodRegistry>,
-    /// Tokenizer groups by name.
-    pub groups: HashMap<Arc<str>, GroupTokens>,
+    /// Tokenizer groups by name, with the tokenizers that could be loaded at once.
+    pub groups: GroupMap,
     /// Certificate of the ext-proc port; `None` where TLS is off.
     pub tls: Option<ServerTls>,
     /// A configuration that is followed while the picker runs.
@@ -77,7 +76,7 @@ pub enum StartError {
 /// What [`prepare`] leaves to be done on the way to [`Loaded`].
 struct Prepared {
     config: PickerConfig,
-    groups: HashMap<Arc<str>, GroupTokens>,
+    groups: GroupMap,
     tls: Option<ServerTls>,
     place: Place,
 }
@@ -168,7 +167,7 @@ fn prepare(args: &Args, text: &str, file: &Path) -> Result<Prepared, StartError>
         Endpoints::Kubernetes(pods) => Place::Pods(pods),
     };
     Ok(Prepared {
-        groups: groups(&config.models)?,
+        groups: groups(&config.models, args.kubernetes.config_map.is_some())?,
         config,
         tls,
         place,
@@ -282,21 +281,16 @@ fn parts(
     }
 }
 
-fn groups(models: &[ModelGroup]) -> Result<HashMap<Arc<str>, GroupTokens>, LoadError> {
-    let mut groups = HashMap::new();
-    for group in models {
-        let tokenizer = group
-            .tokenizer
-            .as_deref()
-            .map(ModelTokenizer::load)
-            .transpose()?
-            .map(Arc::new);
-        let tokens = GroupTokens {
-            tokenizer,
-            image_tokens: group.image_tokens,
-            trust: Trust::default(),
-        };
-        groups.insert(Arc::from(group.name()), tokens);
+/// The groups with what is in folders. A ConfigMap's folders are mounts: what is wrong there must not keep the picker
+/// from starting, so those are loaded later, as downloads are.
+fn groups(models: &[ModelGroup], mounted: bool) -> Result<GroupMap, LoadError> {
+    let mut groups = GroupMap::new();
+    for model in models {
+        let mut group = GroupTokens::new(model);
+        if let (Some(TokenizerSource::Folder(folder)), false) = (&model.tokenizer, mounted) {
+            group.tokenizer = Some(Arc::new(ModelTokenizer::load(folder)?));
+        }
+        groups.insert(Arc::from(model.name()), Arc::new(group));
     }
     Ok(groups)
 }

@@ -76,12 +76,7 @@ impl Picker {
                 restricted: adapter || partial,
             }),
             Resolved::Perhaps => Ok(Meaning {
-                group: self
-                    .parts
-                    .groups
-                    .get(model)
-                    .cloned()
-                    .or_else(|| self.only_group()),
+                group: self.parts.groups.get(model).or_else(|| self.only_group()),
                 ..Meaning::default()
             }),
             Resolved::Unknown(served) => Err(Refusal::unknown_model(model, &served)),

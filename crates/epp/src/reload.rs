@@ -1,8 +1,11 @@
 //! A configuration that changes while the picker runs.
 //!
-//! Policy, detector, rates, log filter, limits and the endpoints' selection change at once. What is bound or built at
-//! start (ports, certificate, tokenizers, scraping, the event topic, the speed) waits for a restart, and a log line says
-//! so. A bad configuration changes nothing.
+//! Policy, detector, rates, log filter, limits, models and their tokenizers, tokenizing, scraping and the endpoints'
+//! selection change at once. What is bound at start (ports, certificate, the event topic, the speed, the cache's place)
+//! waits for a restart, and a log line and `/debug/config` say so; the operator restarts pickers for these by itself. A
+//! bad configuration changes nothing, and is told of until a good one comes.
+
+mod status;
 
 use std::{path::PathBuf, pin::Pin, sync::Arc};
 
@@ -13,7 +16,12 @@ use lmetric_telemetry::Logs;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{args::Args, load::settle, metrics::ReloadMetrics, run::scheduler_config, server::LiveLimits};
+pub use status::{ConfigStatus, ReloadStatus};
+
+use crate::{
+    args::Args, fleet::Groups, load::settle, metrics::ReloadMetrics, run::scheduler_config,
+    scrape::ScrapeSettings, server::LiveLimits, tokenizers::Tokenizers, tokens::Ladder,
+};
 
 /// The configuration as somebody writes it, again and again.
 pub struct Written {
@@ -35,6 +43,16 @@ pub struct ReloadParts {
     pub logs: Logs,
     /// Limits of the ext-proc server.
     pub limits: LiveLimits,
+    /// Tokenizer groups by name.
+    pub groups: Groups,
+    /// Their tokenizers.
+    pub tokenizers: Tokenizers,
+    /// Who tokenizes.
+    pub ladder: Arc<Ladder>,
+    /// How engines are read.
+    pub scrape: ScrapeSettings,
+    /// Where it stands, for the page.
+    pub status: ReloadStatus,
 }
 
 /// Takes over what is written.
@@ -85,6 +103,7 @@ impl Reload {
             match self.take(&text) {
                 Ok(Taken { changed, waiting }) => {
                     self.metrics.applied(!changed.is_empty());
+                    self.parts.status.taken(!changed.is_empty(), &waiting);
                     if !changed.is_empty() {
                         tracing::info!(?changed, "the configuration changed");
                     }
@@ -97,6 +116,7 @@ impl Reload {
                 }
                 Err(error) => {
                     self.metrics.refused();
+                    self.parts.status.refused(error.to_string());
                     tracing::error!(%error, "the new configuration is bad; the last good one stays");
                 }
             }
@@ -114,6 +134,7 @@ impl Reload {
             hotspot,
             endpoints: _,
             models,
+            tokenizer_cache,
             tokens,
             scrape,
             events,
@@ -128,9 +149,7 @@ impl Reload {
         for (field, differs) in [
             ("listen", listen != running.listen),
             ("tls", tls != running.tls),
-            ("models", models != running.models),
-            ("tokens", tokens != running.tokens),
-            ("scrape", scrape != running.scrape),
+            ("tokenizerCache", tokenizer_cache != running.tokenizer_cache),
             ("events", events != running.events),
             ("speed", speed != running.speed),
         ] {
@@ -167,6 +186,29 @@ impl Reload {
                 taken.waiting.push("limits.bodyBytes");
             }
             taken.changed.push("limits");
+        }
+        if models != running.models {
+            self.parts.groups.set(&models);
+            self.parts.tokenizers.set(&models);
+            running.models = models;
+            taken.changed.push("models");
+        }
+        if tokens != running.tokens {
+            match self.parts.ladder.configure(tokens) {
+                Ok(()) => {
+                    running.tokens = tokens;
+                    taken.changed.push("tokens");
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the tokenizer's threads cannot be started");
+                    taken.waiting.push("tokens");
+                }
+            }
+        }
+        if scrape != running.scrape {
+            self.parts.scrape.set(scrape, running.speed);
+            running.scrape = scrape;
+            taken.changed.push("scrape");
         }
         match endpoints {
             Endpoints::Kubernetes(pods) => {

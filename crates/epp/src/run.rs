@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
-use lmetric_api::{ConfigError, Hotspot, Listen, PickerConfig, Policy, Scrape};
+use lmetric_api::{ConfigError, Hotspot, Listen, PickerConfig, Policy};
 use lmetric_prefix::{KeySeed, SharedIndex};
 use lmetric_scheduler::{HotspotAction, PolicyKind, Scheduler, SchedulerConfig};
 use lmetric_telemetry::{Admin, Ended, Logs, Readiness, Tasks, termination};
@@ -22,10 +22,14 @@ use crate::{
     load::Loaded,
     metrics::{Export, PlaceMetrics, ReloadMetrics, ScrapeMetrics, Streams},
     picker::{Picker, PickerParts},
-    reload::{Reload, ReloadParts},
-    scrape::{EngineClient, ModelsReader},
+    reload::{Reload, ReloadParts, ReloadStatus},
+    scrape::{EngineClient, ModelsReader, ScrapeSettings},
     server::{Drain, ExtProcServer},
     stream::Limits,
+    tokenizers::{
+        Pauses, Tokenizers, TokenizersParts,
+        hub::{Cache, Environment, Hub},
+    },
     tokens::{EngineTokens, Ladder, Pool},
 };
 
@@ -61,7 +65,7 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
     let scrape_metrics = ScrapeMetrics::new(&mut registry);
     let readiness = Readiness::default();
     let client = EngineClient::default();
-    let settings = quickened(config.scrape, config.speed);
+    let settings = ScrapeSettings::new(config.scrape, config.speed);
 
     let index = Arc::new(SharedIndex::default());
     let scheduler = Arc::new(Scheduler::new(scheduler_config(&config), index.clone()));
@@ -74,7 +78,7 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         topic: config.events.topic.clone(),
         models: ModelsReader {
             client: client.clone(),
-            timeout: settings.timeout,
+            settings: settings.clone(),
         },
         pods,
     }));
@@ -87,6 +91,16 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         place_metrics.clone(),
     ));
     let names = Groups::new(&config.models);
+    let cache = config.tokenizer_cache.clone().unwrap_or_else(Cache::default_root);
+    let mut tokenizers = Tokenizers::new(TokenizersParts {
+        ladder: ladder.clone(),
+        hub: Hub::new(Cache::new(&cache), Environment::read()),
+        tasks: tasks.clone(),
+        pauses: Pauses::default(),
+    });
+    tokenizers.set(&config.models);
+    registry.register_collector(Box::new(tokenizers.states()));
+    let status = ReloadStatus::new(&file, written.is_some());
     let picker = Arc::new(Picker::new(PickerParts {
         scheduler: scheduler.clone(),
         fleet: fleet.clone(),
@@ -140,15 +154,26 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         health: health_listener.local_addr()?,
         admin: admin.local_addr()?,
     };
+    let status_pages = admin::StatusPages {
+        tokenizers: tokenizers.states(),
+        config: status.clone(),
+    };
     let reload = written.map(|written| {
         let parts = ReloadParts {
             scheduler: scheduler.clone(),
             logs: logs.clone(),
             limits: server.live_limits(),
+            groups: names.clone(),
+            tokenizers,
+            ladder: ladder.clone(),
+            scrape: settings.clone(),
+            status,
         };
         Reload::new(written, config.clone(), parts, ReloadMetrics::new(&mut registry))
     });
-    let routes = admin::router(pages).merge(admin::drain_router(fleet.clone()));
+    let routes = admin::router(pages)
+        .merge(admin::drain_router(fleet.clone()))
+        .merge(admin::status_router(status_pages));
     let admin = Admin::new(admin, registry, readiness.clone(), logs, routes);
 
     let (sets, endpoints) = watch::channel(None);
@@ -245,15 +270,6 @@ async fn report(health: Health, mut ready: watch::Receiver<bool>, token: Cancell
             () = token.cancelled() => return,
             changed = ready.changed() => if changed.is_err() { return },
         }
-    }
-}
-
-fn quickened(scrape: Scrape, speed: f64) -> Scrape {
-    let Scrape { busy, idle, timeout } = scrape;
-    Scrape {
-        busy: busy.div_f64(speed),
-        idle: idle.div_f64(speed),
-        timeout,
     }
 }
 

@@ -122,6 +122,57 @@ fn get(address: &str, path: &str) -> String {
 }
 
 #[test]
+fn a_site_out_of_reach_keeps_nothing_from_being_ready_and_is_told_of() {
+    let config = format!(
+        "{ANY_PORT}models: [{{names: [m], tokenizer: \"hf://org/name\", endpoint: \"http://127.0.0.1:9\"}}]\ntokenizerCache: cache\n"
+    );
+    let folder = folder(&config);
+    let mut running = Running(
+        picker(folder.path(), &[])
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("runs"),
+    );
+    let logs = BufReader::new(running.0.stderr.take().expect("piped"));
+    let mut admin = None;
+    let mut warned = None;
+    for line in logs.lines().map(|line| line.expect("text")) {
+        let said: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        if let Some(address) = said["admin"].as_str() {
+            admin = Some(address.to_owned());
+        }
+        if line.contains("no tokenizer yet") {
+            warned = Some(line);
+        }
+        if admin.is_some() && warned.is_some() {
+            break;
+        }
+    }
+    let (admin, warned) = (admin.expect("it serves"), warned.expect("it warns"));
+    let url = "http://127.0.0.1:9/org/name/resolve/main/tokenizer.json";
+    assert!(
+        warned.contains(url) && warned.contains("model.endpoint"),
+        "{warned}"
+    );
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !get(&admin, "/readyz").starts_with("HTTP/1.1 200") {
+        assert!(Instant::now() < deadline, "not ready: {}", get(&admin, "/readyz"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let page = get(&admin, "/debug/models");
+    assert!(
+        page.contains("\"state\":\"waiting\"") && page.contains(url),
+        "{page}"
+    );
+    assert!(get(&admin, "/metrics").contains("lmetric_tokenizer_loaded{model=\"m\"} 0"));
+    let page = get(&admin, "/debug/config");
+    assert!(
+        page.contains("\"followed\":false") && page.contains("picker.yaml"),
+        "{page}"
+    );
+}
+
+#[test]
 fn it_serves_until_it_is_told_to_stop_and_then_exits_with_0() {
     let folder = folder(ANY_PORT);
     let mut running = Running(

@@ -1,6 +1,6 @@
 //! What the operator is told on its command line. Every flag has an environment variable of the same meaning.
 
-use std::{net::SocketAddr, num::NonZeroU16};
+use std::{fmt, net::SocketAddr, num::NonZeroU16};
 
 use clap::{Args, Parser, Subcommand};
 use kube::Api;
@@ -45,7 +45,11 @@ pub struct RunArgs {
     #[arg(long, env = "LMETRIC_TOOL_IMAGE", default_value = "")]
     pub tool_image: String,
     /// Image of the standalone Envoy, where a pool names none.
-    #[arg(long, env = "LMETRIC_ENVOY_IMAGE", default_value = "envoyproxy/envoy:v1.40.0")]
+    #[arg(
+        long,
+        env = "LMETRIC_ENVOY_IMAGE",
+        default_value = "envoyproxy/envoy:distroless-v1.40.0"
+    )]
     pub envoy_image: String,
     /// When these images are pulled: Always, IfNotPresent or Never.
     #[arg(long, env = "LMETRIC_IMAGE_PULL_POLICY", default_value = "IfNotPresent", value_parser = ["Always", "IfNotPresent", "Never"])]
@@ -112,6 +116,15 @@ pub enum Scope {
     Cluster,
     /// In this one.
     Namespace(String),
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster => to.write_str("all namespaces"),
+            Self::Namespace(namespace) => to.write_str(namespace),
+        }
+    }
 }
 
 impl Scope {

@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::{
-    apps::v1::{Deployment, ReplicaSet},
-    core::v1::{Event, PersistentVolumeClaim, Pod},
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, ReplicaSet},
+        core::v1::{Event, PersistentVolumeClaim, Pod},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Api, Client, ResourceExt as _, api::ListParams, runtime::reflector::ObjectRef};
+use kube::{Api, Client, Resource as _, ResourceExt as _, api::ListParams, runtime::reflector::ObjectRef};
 use lmetric_api::pool::{Component, InferencePool, names, names::label};
 use tokio::time::timeout;
 
 use crate::{
     gateway::{self, Gateways},
-    status::pod::{is_going, stuck_on_volumes},
+    status::pod::{is_going, stuck_on_volumes, waits_for_claim},
     watch::{Apis, Stores},
 };
 
@@ -42,12 +45,14 @@ pub struct Facts {
     pub gateways: Gateways,
     /// What the kubelet says about the volumes of an engine that waits for them.
     pub volume_trouble: Option<String>,
+    /// What the provisioner says about the cache's claim, while an engine waits for it.
+    pub claim_trouble: Option<String>,
 }
 
 /// How long the answer about an engine's Events may take; without it a reason is less exact, nothing more.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// Reads the stores, and the Events of an engine that waits for its volumes.
+/// Reads the stores, and the Events of an engine that waits for its volumes or of the claim that it waits for.
 pub async fn dereference(pool: &Arc<InferencePool>, stores: &Stores, apis: Apis, client: &Client) -> Facts {
     let name = pool.name_any();
     let namespace = pool.namespace().unwrap_or_default();
@@ -67,10 +72,17 @@ pub async fn dereference(pool: &Arc<InferencePool>, stores: &Stores, apis: Apis,
         .iter()
         .find(|pod| !is_going(pod) && stuck_on_volumes(pod, now))
     {
-        Some(pod) => volume_trouble(pod, client).await,
+        Some(pod) => warning(pod.meta(), &OF_VOLUMES, client).await,
         None => None,
     };
     let within = |name: String| ObjectRef::new(&name).within(&namespace);
+    let claim = stores.claims.get(&within(names::cache_claim(&name)));
+    let claim_trouble = match &claim {
+        Some(claim) if engine_pods.iter().any(|pod| waits_for_claim(pod)) => {
+            warning(claim.meta(), &OF_CLAIMS, client).await
+        }
+        _ => None,
+    };
     Facts {
         pool: pool.clone(),
         now,
@@ -85,9 +97,10 @@ pub async fn dereference(pool: &Arc<InferencePool>, stores: &Stores, apis: Apis,
         picker_pods: of(Component::Picker),
         envoy_pods: of(Component::Envoy),
         engine_pods,
-        claim: stores.claims.get(&within(names::cache_claim(&name))),
+        claim,
         gateways: gateway::look(pool, stores, apis),
         volume_trouble,
+        claim_trouble,
     }
 }
 
@@ -95,19 +108,24 @@ fn is_part(value: Option<&String>, component: Component) -> bool {
     value.is_some_and(|value| value == component.as_str())
 }
 
-/// The newest warning about a pod's volumes.
-async fn volume_trouble(pod: &Pod, client: &Client) -> Option<String> {
-    let events = Api::<Event>::namespaced(client.clone(), &pod.namespace()?);
-    let of_pod = format!("involvedObject.uid={},type=Warning", pod.uid()?);
-    let parameters = ListParams::default().fields(&of_pod).limit(50);
+/// Reasons of Events about a pod's volumes.
+const OF_VOLUMES: [&str; 3] = ["FailedMount", "FailedAttachVolume", "FailedMapVolume"];
+/// Reasons of Events about a claim.
+const OF_CLAIMS: [&str; 2] = ["ProvisioningFailed", "FailedBinding"];
+
+/// The newest Event about the object with one of these reasons.
+async fn warning(about: &ObjectMeta, reasons: &[&str], client: &Client) -> Option<String> {
+    let events = Api::<Event>::namespaced(client.clone(), about.namespace.as_deref()?);
+    let selector = format!("involvedObject.uid={}", about.uid.as_deref()?);
+    let parameters = ListParams::default().fields(&selector).limit(100);
     let list = timeout(PATIENCE, events.list(&parameters)).await.ok()?.ok()?;
     list.items
         .into_iter()
         .filter(|event| {
-            matches!(
-                event.reason.as_deref(),
-                Some("FailedMount" | "FailedAttachVolume" | "FailedMapVolume")
-            )
+            event
+                .reason
+                .as_deref()
+                .is_some_and(|reason| reasons.contains(&reason))
         })
         .max_by(|one, other| {
             one.metadata

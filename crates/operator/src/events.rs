@@ -9,7 +9,10 @@ use lmetric_api::pool::{
 };
 use tokio::time::timeout;
 
-use crate::metrics::{Metrics, Verb};
+use crate::{
+    metrics::{Metrics, Verb},
+    words::{Words, is_about_a_namespace_that_ends},
+};
 
 /// A note of an Event may be so long, in bytes.
 const MAX_NOTE: usize = 1_024;
@@ -49,7 +52,12 @@ impl Teller {
             self.metrics.wrote("Event", Verb::Event);
             match timeout(PATIENCE, self.recorder.publish(event, &about)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(%error, reason = event.reason, "cannot tell an event"),
+                Ok(Err(error)) if is_about_a_namespace_that_ends(&error) => {
+                    tracing::debug!(error = %Words(&error), reason = event.reason, "nobody is left to be told");
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(error = %Words(&error), reason = event.reason, "cannot tell an event");
+                }
                 Err(_) => tracing::warn!(reason = event.reason, "cannot tell an event in time"),
             }
         }

@@ -32,3 +32,4 @@ pub mod validate;
 pub mod validated;
 pub mod versions;
 pub mod watch;
+pub mod words;

@@ -1,6 +1,6 @@
 //! Wiring: watches, election, controller, admin server, shutdown.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use futures::StreamExt as _;
@@ -31,9 +31,9 @@ const DRAIN: Duration = Duration::from_secs(15);
 /// For tasks to end after that.
 const GOODBYE: Duration = Duration::from_secs(3);
 
-/// Runs the operator until it is told to stop. An error when it could not go on: the Lease was lost, or a watch ended.
+/// Runs the operator until the process is told to stop. An error when it could not go on: the Lease was lost, or a watch
+/// ended.
 pub async fn run(args: RunArgs, logs: Logs) -> anyhow::Result<()> {
-    let scope = args.scope();
     let listener = TcpListener::bind(args.admin).await.with_context(|| {
         format!(
             "cannot listen on {} for /metrics and /healthz; write another --admin",
@@ -43,7 +43,24 @@ pub async fn run(args: RunArgs, logs: Logs) -> anyhow::Result<()> {
     let client = Client::try_default()
         .await
         .context("cannot find the API server; run in a pod with a service account, or set KUBECONFIG")?;
-    let (tasks, mut ended) = Tasks::new();
+    let told = async {
+        let signal = termination().await.context("cannot listen for signals")?;
+        tracing::info!(signal, "told to stop");
+        Ok(())
+    };
+    operate(client, args, listener, logs, told).await
+}
+
+/// [`run`] against this API server, until `told` resolves.
+async fn operate(
+    client: Client,
+    args: RunArgs,
+    listener: TcpListener,
+    logs: Logs,
+    told: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    let scope = args.scope();
+    let (tasks, ended) = Tasks::new();
     let mut registry = lmetric_telemetry::registry();
     let metrics = Metrics::new(&mut registry);
     let readiness = Readiness::default();
@@ -62,7 +79,7 @@ pub async fn run(args: RunArgs, logs: Logs) -> anyhow::Result<()> {
                 () = token.cancelled() => return,
                 changed = changes.changed() => if changed.is_err() { return token.cancelled().await },
             }
-            tracing::info!(apis = ?*changes.borrow_and_update(), "optional APIs were installed or removed");
+            tracing::info!(apis = %*changes.borrow_and_update(), "optional APIs were installed or removed");
             wake_all(&again, &known);
         }
     });
@@ -72,8 +89,15 @@ pub async fn run(args: RunArgs, logs: Logs) -> anyhow::Result<()> {
             tracing::error!(%error, "the admin server failed");
         }
     });
-    tracing::info!(admin = %args.admin, ?scope, apis = ?first, "watches");
+    tracing::info!(admin = %args.admin, namespaces = %scope, apis = %first, "watches");
 
+    let mut told = pin!(until_told(told, ended));
+    tokio::select! {
+        synced = stores.synced() => synced.context("a watch ended before it had shown anything")?,
+        told = &mut told => return told,
+    }
+    stores.settled(first).await;
+    readiness.clear("watches");
     let (state, mut leadership) = watch::channel(Leadership::Waiting);
     let identity = format!("{}_{:08x}", args.pod_name, rand::random::<u32>());
     let leases = NamedLease {
@@ -81,32 +105,14 @@ pub async fn run(args: RunArgs, logs: Logs) -> anyhow::Result<()> {
         name: args.lease.clone(),
     };
     let resign = CancellationToken::new();
-    let context = Arc::new(Context {
-        teller: Teller::new(client.clone(), &args.pod_name, metrics.clone()),
-        client,
-        stores: stores.clone(),
-        apis: installed,
-        images: args.images(),
-        tool_image: args.tool_image(),
-        cluster: args.cluster(),
-        memory: Memory::default(),
-        written: Written::default(),
-        backoff: Backoff::default(),
-        metrics: metrics.clone(),
-    });
-    tokio::select! {
-        synced = stores.synced() => synced.context("a watch ended before it had shown anything")?,
-        told = until_told(&mut ended) => return told,
-    }
-    stores.settled(first).await;
-    readiness.clear("watches");
     let mut election =
         tokio::spawn(Election::new(leases, identity, Timing::default()).run(resign.clone(), state));
+    let context = Arc::new(context(client, &args, stores.clone(), installed, metrics.clone()));
 
     let stop = CancellationToken::new();
     let mut controller: Option<JoinHandle<()>> = None;
     let outcome = tokio::select! {
-        told = until_told(&mut ended) => told,
+        told = &mut told => told,
         lost = lead(&mut leadership, &mut election, || {
             metrics.set_leading(true);
             wake_all(&wakes, &stores.pools);
@@ -139,6 +145,28 @@ pub async fn run(args: RunArgs, logs: Logs) -> anyhow::Result<()> {
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+fn context(
+    client: Client,
+    args: &RunArgs,
+    stores: Stores,
+    apis: watch::Receiver<Apis>,
+    metrics: Metrics,
+) -> Context {
+    Context {
+        teller: Teller::new(client.clone(), &args.pod_name, metrics.clone()),
+        client,
+        stores,
+        apis,
+        images: args.images(),
+        tool_image: args.tool_image(),
+        cluster: args.cluster(),
+        memory: Memory::default(),
+        written: Written::default(),
+        backoff: Backoff::default(),
+        metrics,
+    }
 }
 
 /// Starts `begin` when this process leads; ends, with an error, when it does not any more.
@@ -183,14 +211,13 @@ fn wake_all(wakes: &Wakes, pools: &kube::runtime::reflector::Store<Guarded>) {
     }
 }
 
-/// Resolves when the process is told to stop; an error when a task ended that should not have.
-async fn until_told(ended: &mut Ended) -> anyhow::Result<()> {
+/// Resolves when the operator is told to stop; an error when a task ended that should not have.
+async fn until_told(told: impl Future<Output = anyhow::Result<()>>, mut ended: Ended) -> anyhow::Result<()> {
     tokio::select! {
-        signal = termination() => {
-            let signal = signal.context("cannot listen for signals")?;
-            tracing::info!(signal, "told to stop");
-            Ok(())
-        }
+        told = told => told,
         name = ended.first() => bail!("the {name} task ended although it should run as long as the operator"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,6 +36,7 @@ pub(crate) fn limits(volumes: Option<&str>) -> Limits<'_> {
         resource: "nvidia.com/gpu",
         startup: Duration::from_mins(30),
         volumes,
+        claim: "look at claim c",
     }
 }
 
@@ -73,6 +74,7 @@ pub(crate) fn facts_with(change: &Value, apis: Apis) -> Facts {
         claim: None,
         gateways: Gateways::default(),
         volume_trouble: None,
+        claim_trouble: None,
     }
 }
 
@@ -106,6 +108,7 @@ pub(crate) fn ready_status() -> Value {
         "phase": "Running",
         "conditions": [
             {"type": "Ready", "status": "True", "lastTransitionTime": ago(60)},
+            {"type": "ContainersReady", "status": "True", "lastTransitionTime": ago(60)},
             {"type": "PodScheduled", "status": "True", "lastTransitionTime": ago(90)},
         ],
         "containerStatuses": [{

@@ -119,7 +119,7 @@ fn way_in(facts: &Facts) -> WayIn {
         PickerTls::SelfSigned => Listeners::Tls,
         PickerTls::Auto if by_gie && spec.gateway.standalone.is_some() => Listeners::Both,
         PickerTls::Auto if by_gie => Listeners::Tls,
-        PickerTls::Auto | PickerTls::Off => Listeners::Plaintext,
+        PickerTls::Auto | PickerTls::Plaintext => Listeners::Plaintext,
     };
     let gie_pool = by_gie && apis.gie_pools;
     WayIn {
@@ -168,7 +168,7 @@ mod tests {
     #[case::standalone(json!({"gateway": {"standalone": {}}}), None, ALL, "plaintext")]
     #[case::gateway(json!({"gateway": {"parentRefs": [{"name": "g0"}]}}), Some(Other), ALL, "gie route tls")]
     #[case::istio(json!({"gateway": {"parentRefs": [{"name": "g0"}]}}), Some(Istio), ALL, "gie route rule tls")]
-    #[case::istio_plain(json!({"picker": {"tls": "Off"}, "gateway": {"parentRefs": [{"name": "g0"}]}}), Some(Istio), ALL, "gie route plaintext")]
+    #[case::istio_plain(json!({"picker": {"tls": "Plaintext"}, "gateway": {"parentRefs": [{"name": "g0"}]}}), Some(Istio), ALL, "gie route plaintext")]
     #[case::both(json!({"gateway": {"parentRefs": [{"name": "g0"}], "standalone": {}}}), Some(Other), ALL, "gie route plaintext+tls")]
     #[case::absent(json!({"gateway": {"parentRefs": [{"name": "g0"}]}}), Some(Other), Apis::default(), "tls")]
     #[case::pool_only(json!({"gateway": {"plug": "InferencePool"}}), None, ALL, "gie tls")]

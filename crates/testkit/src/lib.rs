@@ -14,6 +14,7 @@ mod envoy;
 #[cfg(feature = "kubernetes")]
 pub mod fake_api;
 mod loopback;
+mod mirror;
 mod picker;
 mod process;
 mod stage;
@@ -24,6 +25,7 @@ pub use client::{Answer, Client, SseStream, chat, completion, token_completion};
 pub use engines::{EngineState, Engines, EnginesOptions};
 pub use envoy::{BodyMode, Envoy, EnvoyConfig, Plug};
 pub use loopback::{Loopback, LoopbackError};
+pub use mirror::{Answered, Asked, Mirror};
 pub use picker::{Picker, PickerOptions};
 pub use process::{Process, Signal, Tool, ToolError};
 pub use stage::{Stage, StageOptions};

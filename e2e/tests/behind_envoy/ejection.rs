@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::support::{post_as, tokens, winner};
 
 #[tokio::test]
+#[ignore = "needs the built programs and Envoy: make e2e"]
 async fn of_eight_engines_one_refuses_and_one_fails_and_hardly_anybody_notices() {
     let mut options = StageOptions::new(Plug::Light).fleet(8, 20.0);
     options.picker.speed = 1.0;

@@ -9,6 +9,7 @@ use crate::support::{post_as, predicted, tokens};
 const CONVERSATIONS: u64 = 40;
 
 #[tokio::test]
+#[ignore = "needs the built programs and Envoy: make e2e"]
 async fn a_late_picker_learns_each_conversation_from_its_next_two_turns() {
     for plug in [Plug::Light, Plug::Full] {
         let mut options = StageOptions::new(plug).fleet(1, 50.0);

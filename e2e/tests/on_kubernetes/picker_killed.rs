@@ -38,7 +38,7 @@ async fn the_only_picker_is_missed_while_none_lives() -> anyhow::Result<()> {
         let until = back + Duration::from_secs(3);
         for record in refused {
             ensure!(
-                record.began >= at && record.began <= until,
+                record.ended >= at && record.began <= until,
                 "refused while a picker lived: {record:?}"
             );
         }

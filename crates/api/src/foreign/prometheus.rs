@@ -44,6 +44,9 @@ pub struct PodMetricsEndpoint {
     /// Path; `/metrics` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// Whether a label of the page wins over one of the target with the same name; else it becomes `exported_NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub honor_labels: Option<bool>,
     /// Time between two collections, such as `15s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<String>,

@@ -21,11 +21,13 @@ pub struct Cache {
     /// Storage class of the claim, fixed once the claim exists. Only used with type PVC. Default: the cluster's own
     /// default.
     #[schemars(length(max = 253))]
+    #[schemars(extend("x-kubernetes-validations" = [schema::name_of("a storage class")]))]
     pub storage_class_name: String,
     /// How nodes may mount the claim, fixed once the claim exists. Only used with type PVC. Default ReadWriteMany.
     pub access_mode: AccessMode,
     /// Name of a claim of this namespace. Needed with type ExistingClaim, refused with every other.
     #[schemars(length(max = 253))]
+    #[schemars(extend("x-kubernetes-validations" = [schema::name_of("a claim")]))]
     pub claim_name: String,
     /// Absolute path of a folder on each node. Needed with type HostPath, refused with every other.
     #[schemars(length(max = 1024))]

@@ -51,7 +51,8 @@ pub struct Standalone {
     /// Envoy pods. Default 2.
     #[schemars(range(min = 1, max = 64))]
     pub replicas: i32,
-    /// Image of Envoy. Default: the operator's own choice.
+    /// Image of Envoy. Its user must not be root, as in envoyproxy/envoy:distroless-v1.40.0. Default: the operator's own
+    /// choice.
     #[schemars(length(max = 512))]
     pub image: String,
     /// What Envoy's container asks for and may use.

@@ -4,6 +4,8 @@ use kube::core::Rule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::schema;
+
 /// The model and how engines load it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -107,6 +109,7 @@ pub struct Adapter {
 pub struct SecretKey {
     /// Name of the Secret.
     #[schemars(length(min = 1, max = 253))]
+    #[schemars(extend("x-kubernetes-validations" = [schema::name_of("a Secret")]))]
     pub name: String,
     /// Key inside the Secret. Default token.
     #[serde(default = "token")]

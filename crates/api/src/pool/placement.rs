@@ -190,9 +190,11 @@ pub struct Placement {
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// Priority class of the pods. Default: the cluster's own default.
     #[schemars(length(max = 253))]
+    #[schemars(extend("x-kubernetes-validations" = [schema::name_of("a priority class")]))]
     pub priority_class_name: String,
     /// Runtime class of the pods, such as nvidia. Default: the cluster's own default.
     #[schemars(length(max = 253))]
+    #[schemars(extend("x-kubernetes-validations" = [schema::name_of("a runtime class")]))]
     pub runtime_class_name: String,
     /// Scheduler that places the pods. Default: the cluster's own default.
     #[schemars(length(max = 253))]

@@ -89,7 +89,7 @@ pub struct Picker {
     /// Pickers. More than one pick independently of each other until they share their ledgers. Default 1.
     #[schemars(range(min = 1, max = 16))]
     pub replicas: i32,
-    /// Image of the picker. Default: the operator's own.
+    /// Image of the picker. Its user must not be root. Default: the operator's own.
     #[schemars(length(max = 512))]
     pub image: String,
     /// Secrets of this namespace with which the image is pulled.
@@ -97,7 +97,7 @@ pub struct Picker {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub pull_secrets: Vec<SecretName>,
     /// TLS between gateway and picker: Auto (plaintext for the standalone Envoy and Envoy Gateway, TLS for others),
-    /// SelfSigned or Off. Default Auto.
+    /// SelfSigned or Plaintext. Default Auto.
     pub tls: PickerTls,
     /// What the picker's container asks for and may use.
     pub resources: Resources,
@@ -126,6 +126,6 @@ pub enum PickerTls {
     Auto,
     /// With a certificate that the picker makes at its start.
     SelfSigned,
-    /// Plaintext.
-    Off,
+    /// None. It is not called Off, which YAML 1.1 reads as false.
+    Plaintext,
 }

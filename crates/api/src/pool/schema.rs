@@ -6,6 +6,7 @@
 use k8s_openapi::apimachinery::pkg::{
     api::resource::Quantity, apis::meta::v1::Condition, util::intstr::IntOrString,
 };
+use kube::core::Rule;
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Map, Value, json};
 
@@ -103,6 +104,16 @@ pub(super) fn quantity(_: &mut SchemaGenerator) -> Schema {
 pub(super) fn quantities(generator: &mut SchemaGenerator) -> Schema {
     let quantity = quantity(generator);
     json_schema!({"type": "object", "maxProperties": 16, "additionalProperties": quantity})
+}
+
+/// For the name of an object that may be absent.
+pub(super) fn name_of(what: &str) -> Rule {
+    Rule::new("self == '' || self.matches('^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$')").message(
+        format!(
+            "is no name of {what}; write lower-case letters, digits, dots and dashes, as kubectl get shows it"
+        )
+        .as_str(),
+    )
 }
 
 /// A whole number, or a percentage as text.

@@ -20,6 +20,7 @@ use super::{
     model::Model,
     placement::{self, Accelerator, EngineResources, Parallelism, Placement},
     routing::{Picker, Routing},
+    schema,
     status::InferencePoolStatus,
 };
 
@@ -125,6 +126,7 @@ pub struct InferencePoolSpec {
     /// Service account of the engines. Default: one of the pool's own, without rights.
     #[serde(default)]
     #[schemars(length(max = 253))]
+    #[schemars(extend("x-kubernetes-validations" = [schema::name_of("a service account")]))]
     pub service_account_name: String,
     /// Where downloaded models and compiled kernels stay between starts.
     #[serde(default)]

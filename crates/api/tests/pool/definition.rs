@@ -63,6 +63,21 @@ fn every_list_map_and_text_is_bounded() {
     assert_eq!(breaking(bounded), Vec::<String>::new());
 }
 
+/// kubectl reads YAML 1.1, where these words are no text unless they are quoted.
+#[test]
+fn no_choice_is_a_word_that_yaml_reads_as_true_or_false() {
+    let found = breaking(|_, schema| {
+        let choices = schema["enum"].as_array().into_iter().flatten();
+        choices.filter_map(Value::as_str).all(|choice| {
+            !matches!(
+                choice.to_lowercase().as_str(),
+                "y" | "n" | "yes" | "no" | "on" | "off" | "true" | "false" | "null" | "~"
+            )
+        })
+    });
+    assert_eq!(found, Vec::<String>::new());
+}
+
 #[test]
 fn whole_numbers_are_signed_and_ours_have_a_least_value() {
     let ours = |at: &str| {

@@ -9,7 +9,7 @@ use super::prompt::{LEAST_VOCABULARY, PromptKind};
 use crate::{
     client::BaseUrl,
     trace::TraceFormat,
-    units::{Window, duration, positive},
+    units::{Window, duration, limit, positive},
 };
 
 /// Replay a trace against an OpenAI endpoint, open loop, and measure what clients see.
@@ -101,7 +101,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "FILE", help_heading = "Sending")]
     pub ca: Option<PathBuf>,
     /// Give a request up after this much real time
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration, help_heading = "Sending")]
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = limit, help_heading = "Sending")]
     pub timeout: Duration,
     /// Most requests in flight; one that would be more is not sent and counts as an error
     #[arg(long, value_name = "N", default_value_t = 20_000, help_heading = "Sending", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]

@@ -11,6 +11,9 @@ use crate::{
     stats::Stats,
 };
 
+/// What ratios compare with where nobody says.
+const BASELINE: &str = "vllm";
+
 /// `lmetric report --json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReportFile {
@@ -92,7 +95,10 @@ pub struct Comparison {
 
 impl Comparison {
     /// Reads the files; runs of an idle fleet are set apart.
-    pub fn open<'a>(paths: impl IntoIterator<Item = &'a Path>, baseline: &str) -> anyhow::Result<Self> {
+    pub fn open<'a>(
+        paths: impl IntoIterator<Item = &'a Path>,
+        baseline: Option<&str>,
+    ) -> anyhow::Result<Self> {
         Self::new(
             paths.into_iter().map(RunFile::open).collect::<Result<_, _>>()?,
             baseline,
@@ -100,7 +106,7 @@ impl Comparison {
     }
 
     /// Compares `files`.
-    pub fn new(files: Vec<RunFile>, baseline: &str) -> anyhow::Result<Self> {
+    pub fn new(files: Vec<RunFile>, baseline: Option<&str>) -> anyhow::Result<Self> {
         let (idle, runs): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.run.idle);
         for (i, run) in runs.iter().enumerate() {
             let label = &run.run.label;
@@ -111,7 +117,16 @@ impl Comparison {
         if runs.is_empty() {
             bail!("no run to report on; give files written by lmetric replay without --idle");
         }
-        let baseline = runs.iter().position(|run| run.run.label == baseline);
+        let wanted = baseline.unwrap_or(BASELINE);
+        let found = runs.iter().position(|run| run.run.label == wanted);
+        if let (Some(wanted), None) = (baseline, found) {
+            let labels: Vec<_> = runs.iter().map(|run| run.run.label.as_str()).collect();
+            bail!(
+                "no run is labelled {wanted:?}; give --baseline one of {}",
+                labels.join(", ")
+            );
+        }
+        let baseline = found;
         let base = baseline.map(|index| runs[index].summary.clone());
         let figures = runs
             .iter()

@@ -29,9 +29,9 @@ pub struct ReportArgs {
     /// Also print a table
     #[arg(long)]
     pub table: bool,
-    /// Label of the run that ratios compare with
-    #[arg(long, value_name = "LABEL", default_value = "vllm")]
-    pub baseline: String,
+    /// Label of the run that ratios compare with [default: vllm, if there is such a run]
+    #[arg(long, value_name = "LABEL")]
+    pub baseline: Option<String>,
 }
 
 /// Writes the report's files; the table goes to `out`.
@@ -43,7 +43,7 @@ pub fn run(args: &ReportArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> 
         table,
         baseline,
     } = args;
-    let comparison = Comparison::open(runs.iter().map(PathBuf::as_path), baseline)?;
+    let comparison = Comparison::open(runs.iter().map(PathBuf::as_path), baseline.as_deref())?;
     write_whole(page, render(&comparison).as_bytes())?;
     if let Some(path) = json {
         let mut text = serde_json::to_vec_pretty(&comparison.file()?).context("a report is always JSON")?;

@@ -301,6 +301,21 @@ fn runs_that_cannot_be_compared_say_so() {
 }
 
 #[test]
+fn a_baseline_that_is_not_there_is_an_error_that_names_the_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = write(folder.path(), &three());
+    let page = folder.path().join("report.html");
+    let fixed = ["report", page.to_str().unwrap(), "--baseline", "vlm"];
+    let args = Harness::parse_from(fixed.into_iter().map(str::to_owned).chain(runs)).args;
+    let text = format!("{:#}", report::run(&args, &mut Vec::new()).unwrap_err());
+    assert!(
+        text.contains("no run is labelled \"vlm\"") && text.contains("vllm"),
+        "{text}"
+    );
+    assert!(!page.exists());
+}
+
+#[test]
 fn the_headline_is_what_was_measured_whoever_won() {
     let headline = |files: &[RunFile]| {
         let html = report(files).unwrap().html;

@@ -3,6 +3,9 @@
 //! `POST` takes the pod's endpoints out of picking before it answers; `GET` and `POST` both answer with
 //! `{"inFlight": n}`, this picker's engine requests on the pod. Only from the pod's own address (403 otherwise); 404 for
 //! a pod that is none of this pool's. Void once the engine's container restarts.
+//!
+//! Where a network masquerades what pods say to pods, nobody's address is his own and everybody gets 403. The tool then
+//! goes by the engine's own figure, and the pod is out from its deletionTimestamp on all the same.
 
 use std::{net::SocketAddr, sync::Arc};
 

@@ -3,11 +3,13 @@
 
 mod drain;
 mod pages;
+mod status;
 
 use lmetric_kvevents::SourceState;
 
 pub use drain::router as drain_router;
 pub use pages::{Pages, router};
+pub use status::{StatusPages, router as status_router};
 
 /// Stable name of a source's state.
 pub fn state_name(state: SourceState) -> &'static str {

@@ -9,12 +9,19 @@ use clap::{ArgAction, Parser};
 
 pub use gie::{Ignored, duration, translate};
 
+/// What its ServiceAccount must be allowed; a test on a real cluster runs it with this and no more.
+const RIGHTS: &str = "Rights on Kubernetes: get, list and watch of pods; with --config-map, of configmaps; with \
+--pool-name, of inferencepools in the pool's API group; all in the pool's namespace. It writes nothing.
+
+Admin port: /metrics /healthz /readyz /drain/<pod UID> and, as JSON, /debug/endpoints /debug/decisions /debug/models \
+(each model's tokenizer) /debug/config (whether what was written last is in force).";
+
 /// The endpoint picker: tells an Envoy, over ext-proc, which engine should serve each request.
 ///
 /// Its configuration is a file (--config), a ConfigMap (--config-map), or made of flags alone (--pool-name). Flags of the
 /// Inference Extension's own picker that mean nothing here are accepted, with one log line each.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "lmetric-epp", version)]
+#[command(name = "lmetric-epp", version, after_help = RIGHTS)]
 pub struct Args {
     /// Configuration, YAML.
     #[arg(long, value_name = "FILE")]

@@ -6,6 +6,7 @@
 
 mod catalog;
 mod drain;
+mod groups;
 mod member;
 mod observe;
 mod reconcile;
@@ -26,8 +27,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub use catalog::{Catalog, Listed};
+pub use groups::Groups;
 pub use member::Member;
-pub use reconcile::{Groups, Reconciler};
+pub use reconcile::Reconciler;
 pub use source::{Source, StartSource, ZmqSources};
 
 use crate::{clock::Clock, discovery::PodRegistry, events::IndexSink, scrape::ModelsReader};

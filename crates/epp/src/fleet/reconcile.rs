@@ -10,46 +10,17 @@ use std::{
     sync::Arc,
 };
 
-use lmetric_api::{ModelGroup, Scrape};
 use lmetric_scheduler::EndpointSpec;
 use lmetric_telemetry::Tasks;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Fleet, Member, Members, Source};
+use super::{Fleet, Groups, Member, Members, Source};
 use crate::{
     discovery::{Endpoint, EndpointSet},
     metrics::ScrapeMetrics,
-    scrape::{EngineClient, Scraper, Target, sources::EventAddress},
+    scrape::{EngineClient, ScrapeSettings, Scraper, Target, sources::EventAddress},
 };
-
-/// Tokenizer groups by the names of their models.
-#[derive(Clone, Debug, Default)]
-pub struct Groups(HashMap<String, Arc<str>>);
-
-impl Groups {
-    /// From the configuration.
-    pub fn new(groups: &[ModelGroup]) -> Self {
-        let mut names = HashMap::new();
-        for group in groups {
-            let name: Arc<str> = group.name().into();
-            for alias in &group.names {
-                names.insert(alias.clone(), name.clone());
-            }
-        }
-        Self(names)
-    }
-
-    /// The configured group of a name.
-    pub fn get(&self, model: &str) -> Option<&Arc<str>> {
-        self.0.get(model)
-    }
-
-    /// The group of an endpoint; a model that is in no group is one of its own.
-    pub fn of(&self, model: &str) -> Arc<str> {
-        self.get(model).cloned().unwrap_or_else(|| model.into())
-    }
-}
 
 type Key = (SocketAddr, Option<u16>);
 
@@ -65,7 +36,7 @@ pub struct Reconciler {
     groups: Groups,
     tasks: Tasks,
     client: EngineClient,
-    settings: Scrape,
+    settings: ScrapeSettings,
     metrics: ScrapeMetrics,
     present: BTreeMap<Key, Arc<Member>>,
     scraping: HashMap<SocketAddr, Scraping>,
@@ -78,7 +49,7 @@ impl Reconciler {
         groups: Groups,
         tasks: Tasks,
         client: EngineClient,
-        settings: Scrape,
+        settings: ScrapeSettings,
         metrics: ScrapeMetrics,
     ) -> Self {
         Self {
@@ -95,6 +66,7 @@ impl Reconciler {
 
     /// Applies every set that comes, until `token` is cancelled.
     pub async fn run(mut self, mut sets: watch::Receiver<Option<EndpointSet>>, token: CancellationToken) {
+        let mut regrouped = self.groups.changes();
         loop {
             let set = sets.borrow_and_update().clone();
             if let Some(set) = set {
@@ -102,6 +74,7 @@ impl Reconciler {
             }
             tokio::select! {
                 () = token.cancelled() => return,
+                Ok(()) = regrouped.changed() => {}
                 changed = sets.changed() => if changed.is_err() {
                     token.cancelled().await;
                     return;
@@ -118,9 +91,9 @@ impl Reconciler {
             .collect();
         let mut gone: Vec<Arc<Member>> = Vec::new();
         self.present.retain(|key, member| {
-            let stays = wanted
-                .get(key)
-                .is_some_and(|endpoint| is_same(&member.endpoint(), endpoint));
+            let stays = wanted.get(key).is_some_and(|endpoint| {
+                is_same(&member.endpoint(), endpoint) && self.groups.of(&endpoint.model) == member.group
+            });
             if !stays {
                 gone.push(member.clone());
             }
@@ -262,7 +235,7 @@ impl Reconciler {
                 target: scraping.target.clone(),
                 listener: self.fleet.clone(),
                 client: self.client.clone(),
-                settings: self.settings,
+                settings: self.settings.clone(),
                 clock: self.fleet.clock,
                 metrics: self.metrics.clone(),
             };

@@ -1,10 +1,23 @@
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use futures::stream;
 use lmetric_prefix::SharedIndex;
+use lmetric_telemetry::Tasks;
 
 use super::*;
-use crate::{guard::Place, health::Health, server::ExtProcServer, stream::Limits};
+use crate::{
+    guard::Place,
+    health::Health,
+    metrics::PlaceMetrics,
+    scrape::EngineClient,
+    server::ExtProcServer,
+    stream::Limits,
+    tokenizers::{
+        Pauses, TokenizersParts,
+        hub::{Cache, Environment, Hub},
+    },
+    tokens::{EngineTokens, GroupMap, Pool, Rung},
+};
 
 const START: &str = "endpoints: {kubernetes: {selector: {app: vllm}, ports: [8000]}}\n";
 
@@ -28,6 +41,10 @@ struct Bench {
     limits: LiveLimits,
     settings: watch::Receiver<PodEndpoints>,
     metrics: ReloadMetrics,
+    groups: Groups,
+    ladder: Arc<Ladder>,
+    scrape: ScrapeSettings,
+    status: ReloadStatus,
 }
 
 async fn bench(line: &str, texts: Vec<String>) -> Bench {
@@ -46,7 +63,29 @@ async fn bench(line: &str, texts: Vec<String>) -> Bench {
     };
     let server = ExtProcServer::new(Arc::new(Nobody), limits, None, Health::new().await);
     let metrics = ReloadMetrics::new(&mut lmetric_telemetry::registry());
+    let (tasks, _) = Tasks::new();
+    let ladder = Arc::new(Ladder::new(
+        GroupMap::new(),
+        Pool::new(1, 8).expect("threads"),
+        EngineTokens::new(EngineClient::default(), 8),
+        running.tokens,
+        PlaceMetrics::new(&mut lmetric_telemetry::registry()),
+    ));
+    let tokenizers = Tokenizers::new(TokenizersParts {
+        ladder: ladder.clone(),
+        hub: Hub::new(Cache::new(Path::new("/nonexistent")), Environment::default()),
+        tasks,
+        pauses: Pauses::default(),
+    });
+    let groups = Groups::default();
+    let scrape = ScrapeSettings::new(running.scrape, running.speed);
+    let status = ReloadStatus::new(&file, true);
     let parts = ReloadParts {
+        groups: groups.clone(),
+        tokenizers,
+        ladder: ladder.clone(),
+        scrape: scrape.clone(),
+        status: status.clone(),
         scheduler: Arc::new(Scheduler::new(
             scheduler_config(&running),
             Arc::new(SharedIndex::default()),
@@ -66,6 +105,10 @@ async fn bench(line: &str, texts: Vec<String>) -> Bench {
         logs,
         settings,
         metrics,
+        groups,
+        ladder,
+        scrape,
+        status,
     }
 }
 
@@ -101,8 +144,8 @@ async fn what_can_change_at_once_does() {
 async fn what_is_bound_or_built_waits_for_a_restart() {
     let mut bench = bench("", Vec::new()).await;
     let text = format!(
-        "{START}tls: {{mode: Off}}\nspeed: 2\nscrape: {{busy: 2s}}\nlisten: {{admin: \"0.0.0.0:1\"}}\n\
-         tokens: {{threads: 3}}\nevents: {{topic: kv}}\nlimits: {{bodyBytes: 1073741824}}\n"
+        "{START}tls: {{mode: Off}}\nspeed: 2\nlisten: {{admin: \"0.0.0.0:1\"}}\n\
+         tokenizerCache: elsewhere\nevents: {{topic: kv}}\nlimits: {{bodyBytes: 1073741824}}\n"
     );
     assert_eq!(
         bench.reload.take(&text),
@@ -111,8 +154,7 @@ async fn what_is_bound_or_built_waits_for_a_restart() {
             &[
                 "listen",
                 "tls",
-                "tokens",
-                "scrape",
+                "tokenizerCache",
                 "events",
                 "speed",
                 "limits.bodyBytes"
@@ -124,6 +166,37 @@ async fn what_is_bound_or_built_waits_for_a_restart() {
         (64 << 20..80 << 20).contains(&most),
         "{most}: as large as messages may be"
     );
+}
+
+#[tokio::test]
+async fn models_tokenizing_and_scraping_change_at_once() {
+    let mut bench = bench("", Vec::new()).await;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tokenize/testdata/tiny-qwen2");
+    let text = |models: &str| {
+        format!(
+            "{START}models: [{{names: [m, alias]{models}}}]\ntokens: {{threads: 3, budget: 1s}}\nscrape: {{busy: 2s}}\n"
+        )
+    };
+    let mut regrouped = bench.groups.changes();
+    let changed = taken(&["models", "tokens", "scrape", "endpoints"], &[]);
+    assert_eq!(bench.reload.take(&text("")), Ok(changed));
+    assert_eq!(bench.groups.get("alias").as_deref(), Some("m"));
+    assert!(regrouped.has_changed().expect("it lives"));
+    regrouped.mark_unchanged();
+    assert_eq!(bench.scrape.now().busy, Duration::from_secs(2));
+    assert_eq!(bench.ladder.first_rung("m"), Rung::Engine);
+    let tokenizer = format!(", tokenizer: {}", folder.display());
+    assert_eq!(bench.reload.take(&text(&tokenizer)), Ok(taken(&["models"], &[])));
+    for _ in 0..500 {
+        if bench.ladder.first_rung("m") == Rung::Tokenizer {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(bench.ladder.first_rung("m"), Rung::Tokenizer);
+    assert_eq!(bench.reload.take(&text(&tokenizer)), Ok(Taken::default()));
+    assert_eq!(bench.reload.take(&text("")), Ok(taken(&["models"], &[])));
+    assert_eq!(bench.ladder.first_rung("m"), Rung::Engine);
 }
 
 #[tokio::test]
@@ -172,6 +245,7 @@ async fn after_a_bad_configuration_the_next_good_one_counts() {
             reload,
             logs,
             metrics,
+            status,
             ..
         } = bench("", texts).await;
         let token = CancellationToken::new();
@@ -183,6 +257,8 @@ async fn after_a_bad_configuration_the_next_good_one_counts() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert_eq!((metrics.is_good(), logs.filter().as_str()), (good, filter));
+        assert_eq!(status.now().error.is_none(), good, "{:?}", status.now());
+        assert_eq!(status.now().changes, u64::from(good));
         token.cancel();
         running.await.expect("ends");
     }

@@ -134,7 +134,7 @@ impl ParsedRequest {
     }
 
     fn read_common(&mut self, fields: &Fields<'_>) {
-        self.model = as_type(fields.model);
+        self.model = named(as_type(fields.model));
         self.stream = as_type(fields.stream).unwrap_or(false);
         self.cache_salt = as_type(fields.cache_salt).filter(|salt: &String| !salt.is_empty());
         let key: Option<Cow<'_, str>> = as_type(fields.prompt_cache_key);
@@ -156,7 +156,7 @@ impl ParsedRequest {
     fn read_conversation(&mut self, mut body: Map<String, Value>) {
         let text = |field: &str| body.get(field).and_then(Value::as_str);
         let flag = |field: &str| body.get(field).and_then(Value::as_bool).unwrap_or(false);
-        self.model = text("model").map(str::to_owned);
+        self.model = named(text("model").map(str::to_owned));
         self.cache_salt = text("cache_salt")
             .filter(|salt| !salt.is_empty())
             .map(str::to_owned);
@@ -198,6 +198,11 @@ fn whole<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
         };
         Refusal::bad_request(format!("The request body {what}: {error}."))
     })
+}
+
+/// An empty name is none: engines then take their own model.
+fn named(model: Option<String>) -> Option<String> {
+    model.filter(|name| !name.is_empty())
 }
 
 /// `n` as engines read it: a whole number, `2` or `2.0`.

@@ -7,6 +7,7 @@
 mod client;
 pub mod models;
 mod page;
+mod settings;
 pub mod sources;
 mod target;
 
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 
 pub use client::{EngineClient, FetchError};
 pub use page::{EngineMetrics, Page, PageReader};
+pub use settings::ScrapeSettings;
 pub use target::Target;
 
 use crate::{clock::Clock, metrics::ScrapeMetrics};
@@ -57,7 +59,7 @@ pub struct Scraper<S> {
     /// Connections.
     pub client: EngineClient,
     /// Intervals, already divided by the speed.
-    pub settings: Scrape,
+    pub settings: ScrapeSettings,
     /// The process's clock.
     pub clock: Clock,
     /// Counts and times.
@@ -67,12 +69,12 @@ pub struct Scraper<S> {
 impl<S: Scraped> Scraper<S> {
     /// Reads until it is dropped.
     pub async fn run(self) {
-        let Scrape { busy, idle, .. } = self.settings;
-        tokio::time::sleep(jittered(busy, 0.0..0.1)).await;
+        tokio::time::sleep(jittered(self.settings.now().busy, 0.0..0.1)).await;
         loop {
             let started = Instant::now();
             let up = self.read_once().await;
             loop {
+                let Scrape { busy, idle, .. } = self.settings.now();
                 tokio::time::sleep(jittered(busy, 0.9..1.1)).await;
                 if !up || started.elapsed() >= idle || self.listener.is_busy(&self.target) {
                     break;
@@ -84,20 +86,15 @@ impl<S: Scraped> Scraper<S> {
     /// One scrape, and the lists that are due. True when the engine answered.
     async fn read_once(&self) -> bool {
         let target = &*self.target;
+        let timeout = self.settings.now().timeout;
         let sent = self.clock.now();
         let started = Instant::now();
         let mut reader = PageReader::default();
         let result = self
             .client
-            .get(
-                target.address,
-                "/metrics",
-                PAGE_LIMIT,
-                self.settings.timeout,
-                |piece| {
-                    reader.push(piece);
-                },
-            )
+            .get(target.address, "/metrics", PAGE_LIMIT, timeout, |piece| {
+                reader.push(piece);
+            })
             .await;
         self.metrics.observe(started.elapsed(), result.as_ref().err());
         match result {
@@ -120,7 +117,7 @@ impl<S: Scraped> Scraper<S> {
             }
         }
         if target.models().is_none_or(|(at, _)| at.elapsed() > MODELS_AGE) {
-            read_models(&self.client, target, &*self.listener, self.settings.timeout).await;
+            read_models(&self.client, target, &*self.listener, timeout).await;
         }
         if self.listener.wants_sources(target) {
             self.read_sources().await;
@@ -136,7 +133,7 @@ impl<S: Scraped> Scraper<S> {
                 target.address,
                 "/kv_event_sources",
                 LIST_LIMIT,
-                self.settings.timeout,
+                self.settings.now().timeout,
             )
             .await;
         let ranks = match body {
@@ -161,14 +158,14 @@ fn jittered(period: Duration, share: std::ops::Range<f64>) -> Duration {
 pub struct ModelsReader {
     /// Connections.
     pub client: EngineClient,
-    /// For one read.
-    pub timeout: Duration,
+    /// How long a read may take.
+    pub settings: ScrapeSettings,
 }
 
 impl ModelsReader {
     /// Reads what `target` serves. True when that is known now.
     pub async fn read<S: Scraped>(&self, target: &Target, listener: &S) -> bool {
-        read_models(&self.client, target, listener, self.timeout).await
+        read_models(&self.client, target, listener, self.settings.now().timeout).await
     }
 }
 

@@ -9,6 +9,8 @@ mod trust;
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
+use arc_swap::ArcSwap;
+use lmetric_api::{ModelGroup, TokenizerSource};
 use lmetric_tokenize::{EncodeError, ModelTokenizer, Tokenized, estimate_chat, estimate_text};
 use tokio::time::Instant;
 
@@ -78,25 +80,48 @@ pub struct Counted {
 }
 
 /// One tokenizer group.
+#[derive(Clone)]
 pub struct GroupTokens {
-    /// Its tokenizer, if it has one.
+    /// Where its tokenizer comes from.
+    pub source: Option<TokenizerSource>,
+    /// Its tokenizer, if it is here.
     pub tokenizer: Option<Arc<ModelTokenizer>>,
     /// Tokens that an image counts as where nobody knows better.
     pub image_tokens: u32,
     /// Whether the tokenizer is believed.
-    pub trust: Trust,
+    pub trust: Arc<Trust>,
 }
+
+impl GroupTokens {
+    /// As configured, without its tokenizer.
+    pub fn new(model: &ModelGroup) -> Self {
+        Self {
+            source: model.tokenizer.clone(),
+            tokenizer: None,
+            image_tokens: model.image_tokens,
+            trust: Arc::default(),
+        }
+    }
+}
+
+/// Tokenizer groups by name.
+pub type GroupMap = HashMap<Arc<str>, Arc<GroupTokens>>;
 
 /// Image tokens of a group that is not configured.
 const IMAGE_TOKENS: u32 = 1_024;
 
 /// The ladder.
 pub struct Ladder {
-    groups: HashMap<Arc<str>, GroupTokens>,
-    pool: Pool,
+    groups: ArcSwap<GroupMap>,
+    workers: ArcSwap<Workers>,
     engine: EngineTokens,
-    settings: lmetric_api::Tokens,
     metrics: PlaceMetrics,
+}
+
+/// What [`lmetric_api::Tokens`] says, put into practice.
+struct Workers {
+    settings: lmetric_api::Tokens,
+    pool: Arc<Pool>,
 }
 
 /// Why a rung gave nothing and what comes next.
@@ -108,34 +133,95 @@ enum Next {
 impl Ladder {
     /// A ladder over these groups.
     pub fn new(
-        groups: HashMap<Arc<str>, GroupTokens>,
+        groups: GroupMap,
         pool: Pool,
         engine: EngineTokens,
         settings: lmetric_api::Tokens,
         metrics: PlaceMetrics,
     ) -> Self {
-        Self {
-            groups,
-            pool,
-            engine,
+        let workers = Workers {
             settings,
+            pool: Arc::new(pool),
+        };
+        Self {
+            groups: ArcSwap::from_pointee(groups),
+            workers: ArcSwap::from_pointee(workers),
+            engine,
             metrics,
         }
     }
 
     /// A configured group.
-    pub fn group(&self, name: &str) -> Option<&GroupTokens> {
-        self.groups.get(name)
+    pub fn group(&self, name: &str) -> Option<Arc<GroupTokens>> {
+        self.groups.load().get(name).cloned()
     }
 
-    /// All configured groups.
-    pub fn groups(&self) -> impl Iterator<Item = (&Arc<str>, &GroupTokens)> {
-        self.groups.iter()
+    /// These groups from now on. One whose tokenizer comes from where it came from keeps it, and its trust.
+    pub fn set_models(&self, models: &[ModelGroup]) {
+        self.groups.rcu(|groups| {
+            let group = |model: &ModelGroup| {
+                let group = match groups.get(model.name()) {
+                    Some(before) if before.source == model.tokenizer => GroupTokens {
+                        image_tokens: model.image_tokens,
+                        ..GroupTokens::clone(before)
+                    },
+                    _ => GroupTokens::new(model),
+                };
+                (Arc::from(model.name()), Arc::new(group))
+            };
+            models.iter().map(group).collect::<GroupMap>()
+        });
+    }
+
+    /// Gives a group its tokenizer, unless by now it wants another. True when it was taken.
+    pub fn install(
+        &self,
+        name: &Arc<str>,
+        source: &TokenizerSource,
+        tokenizer: &Arc<ModelTokenizer>,
+    ) -> bool {
+        let wants = |groups: &GroupMap| {
+            groups
+                .get(name)
+                .is_some_and(|group| group.source.as_ref() == Some(source))
+        };
+        let before = self.groups.rcu(|groups| {
+            if !wants(groups) {
+                return groups.clone();
+            }
+            let mut groups = GroupMap::clone(groups);
+            if let Some(group) = groups.get_mut(name) {
+                *group = Arc::new(GroupTokens {
+                    tokenizer: Some(tokenizer.clone()),
+                    trust: Arc::default(),
+                    ..GroupTokens::clone(group)
+                });
+            }
+            Arc::new(groups)
+        });
+        wants(&before)
+    }
+
+    /// Other settings from now on. Requests that wait for a thread of before still get it.
+    pub fn configure(&self, settings: lmetric_api::Tokens) -> std::io::Result<()> {
+        let before = self.workers.load();
+        let lmetric_api::Tokens {
+            budget: _,
+            threads,
+            queue,
+        } = settings;
+        let pool = if (threads, queue) == (before.settings.threads, before.settings.queue) {
+            before.pool.clone()
+        } else {
+            Arc::new(Pool::new(threads, queue)?)
+        };
+        self.workers.store(Arc::new(Workers { settings, pool }));
+        Ok(())
     }
 
     /// The rung that requests of a group start on.
     pub fn first_rung(&self, group: &str) -> Rung {
-        match self.groups.get(group) {
+        match self.groups.load().get(group) {
             Some(group) if group.tokenizer.is_some() && group.trust.is_kept() => Rung::Tokenizer,
             _ => Rung::Engine,
         }
@@ -149,9 +235,8 @@ impl Ladder {
         engines: impl FnOnce() -> Vec<SocketAddr>,
     ) -> Counted {
         let started = Instant::now();
-        let counted = self
-            .climb(request, group, engines, started + self.settings.budget)
-            .await;
+        let deadline = started + self.workers.load().settings.budget;
+        let counted = self.climb(request, group, engines, deadline).await;
         if !request.prompts.is_empty() {
             self.metrics.used(counted.rung);
             self.metrics.tokens.observe_duration(started.elapsed());
@@ -166,14 +251,12 @@ impl Ladder {
         engines: impl FnOnce() -> Vec<SocketAddr>,
         deadline: Instant,
     ) -> Counted {
-        let image_tokens = self
-            .groups
-            .get(group)
-            .map_or(IMAGE_TOKENS, |group| group.image_tokens);
+        let known = self.group(group);
+        let image_tokens = known.as_ref().map_or(IMAGE_TOKENS, |group| group.image_tokens);
         if let Some(prompts) = ids_of(request) {
             return exact(Rung::Request, prompts, image_tokens);
         }
-        let next = match self.groups.get(group) {
+        let next = match known.as_deref() {
             Some(GroupTokens {
                 tokenizer: Some(tokenizer),
                 trust,
@@ -213,7 +296,7 @@ impl Ladder {
             let tokenizer = tokenizer.clone();
             move || encode(&tokenizer, &request.prompts)
         };
-        let Ok(result) = self.pool.submit(job) else {
+        let Ok(result) = self.workers.load().pool.submit(job) else {
             self.metrics.queue_full.inc();
             return Err(Next::Estimate);
         };

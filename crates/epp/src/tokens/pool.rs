@@ -12,7 +12,7 @@ type Job = Box<dyn FnOnce() + Send>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// Threads and their queue. Dropping it ends the threads after the job in hand.
+/// Threads and their queue. Dropping it ends the threads after the jobs that wait.
 pub struct Pool(Arc<Shared>);
 
 struct Shared {
@@ -82,11 +82,11 @@ impl Shared {
             let job = {
                 let mut queue = self.queue.lock();
                 loop {
-                    if queue.closed {
-                        return;
-                    }
                     if let Some(job) = queue.jobs.pop_front() {
                         break job;
+                    }
+                    if queue.closed {
+                        return;
                     }
                     self.work.wait(&mut queue);
                 }
@@ -118,6 +118,18 @@ mod tests {
         let good = pool.submit(|| 7).expect("room");
         assert!(bad.await.is_err());
         assert_eq!(good.await, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn a_pool_that_is_dropped_does_what_waits() {
+        let pool = Pool::new(1, 8).expect("threads");
+        let (release, held) = mpsc::channel::<()>();
+        let first = pool.submit(move || held.recv()).expect("room");
+        let second = pool.submit(|| 7).expect("room");
+        drop(pool);
+        release.send(()).expect("held");
+        first.await.expect("runs").expect("released");
+        assert_eq!(second.await, Ok(7));
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! Reconciling the endpoint set, and what scrapes do to it.
 
+use lmetric_api::ModelGroup;
 use lmetric_epp::{discovery::Endpoint, fleet::Resolved};
 use lmetric_kvevents::{Op, SourceState};
 use lmetric_prefix::{BlockKey, BlockSize};
@@ -64,6 +65,46 @@ async fn a_slot_is_given_away_only_after_its_blocks_are_gone() {
         .apply(&[endpoint(engines[1].address), endpoint(engines[0].address)]);
     assert_eq!(stage.recorder.spec(&source).id, slot);
     assert_eq!(stage.index.read().held_by(slot), 0);
+}
+
+#[tokio::test]
+async fn an_endpoint_whose_model_joins_another_group_is_taken_anew() {
+    let engine = Engine::start(Behaviour::default()).await;
+    let mut stage = Stage::new();
+    stage.reconciler.apply(&[endpoint(engine.address)]);
+    stage.ready(1).await;
+    let group = ModelGroup {
+        names: vec!["family".to_owned(), "m".to_owned()],
+        tokenizer: None,
+        image_tokens: 1,
+    };
+    stage.names.set(std::slice::from_ref(&group));
+    stage.reconciler.apply(&[endpoint(engine.address)]);
+    stage.ready(1).await;
+    assert!(
+        stage
+            .fleet
+            .members()
+            .iter()
+            .all(|member| &*member.group == "family")
+    );
+    let started = News::Started(events(engine.address));
+    let count = |stage: &Stage| {
+        stage
+            .recorder
+            .news()
+            .iter()
+            .filter(|news| **news == started)
+            .count()
+    };
+    assert_eq!(
+        count(&stage),
+        2,
+        "its blocks are told again, under the new group's keys"
+    );
+    stage.names.set(&[group]);
+    stage.reconciler.apply(&[endpoint(engine.address)]);
+    assert_eq!(count(&stage), 2, "the same groups change nothing");
 }
 
 #[tokio::test]

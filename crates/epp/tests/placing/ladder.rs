@@ -4,7 +4,7 @@ use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
 use lmetric_api::Tokens;
-use lmetric_epp::tokens::{Content, Counted, GroupTokens, Rung, Trust};
+use lmetric_epp::tokens::{Content, Counted, GroupTokens, Rung};
 use lmetric_tokenize::ModelTokenizer;
 use serde_json::json;
 use tokio::time::Instant;
@@ -23,13 +23,14 @@ const SETTINGS: Tokens = Tokens {
 fn with_tokenizer(settings: Tokens) -> Stage {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tokenize/testdata/tiny-qwen2");
     let group = GroupTokens {
+        source: None,
         tokenizer: Some(Arc::new(
             ModelTokenizer::load(&folder).expect("the test tokenizer"),
         )),
         image_tokens: 100,
-        trust: Trust::default(),
+        trust: Arc::default(),
     };
-    Stage::with(HashMap::from([("m".into(), group)]), settings)
+    Stage::with(HashMap::from([("m".into(), Arc::new(group))]), settings)
 }
 
 async fn count(

@@ -88,3 +88,27 @@ async fn a_pool_of_nobody_is_ready_at_once() {
     wait_for("readiness", || readiness.is_ready()).await;
     token.cancel();
 }
+
+#[tokio::test]
+async fn a_source_that_is_never_replayed_is_waited_for_ten_seconds() {
+    let engine = Engine::start(Behaviour::default()).await;
+    let mut stage = Stage::new();
+    stage.recorder.be(SourceState::Stale);
+    let readiness = Readiness::default();
+    let starting = Starting::new(readiness.clone(), stage.fleet.clone());
+    let (sets, seen) = watch::channel(None);
+    let token = CancellationToken::new();
+    tokio::spawn(starting.run(seen, token.clone()));
+    let set: EndpointSet = Arc::new([endpoint(engine.address)]);
+    sets.send_replace(Some(set.clone()));
+    let started = tokio::time::Instant::now();
+    stage.reconciler.apply(&set);
+    while !readiness.is_ready() {
+        let waited = started.elapsed();
+        assert!(waited < Duration::from_secs(20), "{}", readiness.reasons());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let waited = started.elapsed();
+    assert!(waited >= Duration::from_secs(9), "{waited:?}");
+    token.cancel();
+}

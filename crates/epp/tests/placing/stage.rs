@@ -12,8 +12,8 @@ use lmetric_epp::{
     metrics::{PlaceMetrics, ScrapeMetrics},
     picker::{Picker, PickerParts},
     request::{ParsedRequest, PromptInput, RequestKind},
-    scrape::{EngineClient, ModelsReader},
-    tokens::{EngineTokens, GroupTokens, Ladder, Pool},
+    scrape::{EngineClient, ModelsReader, ScrapeSettings},
+    tokens::{EngineTokens, GroupMap, Ladder, Pool},
 };
 use lmetric_kvevents::{
     EventSink, Op, SourceState,
@@ -152,6 +152,7 @@ pub(crate) struct Stage {
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) pods: Arc<PodRegistry>,
     pub(crate) fleet: Arc<Fleet>,
+    pub(crate) names: Groups,
     pub(crate) reconciler: Reconciler,
     pub(crate) ladder: Arc<Ladder>,
     pub(crate) picker: Picker,
@@ -171,7 +172,7 @@ pub(crate) const SCRAPE: Scrape = Scrape {
 impl Stage {
     pub(crate) fn new() -> Self {
         Self::with(
-            HashMap::new(),
+            GroupMap::new(),
             Tokens {
                 budget: Duration::from_millis(300),
                 threads: 1,
@@ -180,7 +181,7 @@ impl Stage {
         )
     }
 
-    pub(crate) fn with(groups: HashMap<Arc<str>, GroupTokens>, tokens: Tokens) -> Self {
+    pub(crate) fn with(groups: GroupMap, tokens: Tokens) -> Self {
         let clock = Clock::start();
         let seed = KeySeed::new(7);
         let (tasks, _ended) = Tasks::new();
@@ -198,18 +199,19 @@ impl Stage {
             topic: String::new(),
             models: ModelsReader {
                 client: client.clone(),
-                timeout: SCRAPE.timeout,
+                settings: ScrapeSettings::new(SCRAPE, 1.0),
             },
             pods: pods.clone(),
         }));
         let mut registry = lmetric_telemetry::registry();
         let metrics = PlaceMetrics::new(&mut registry);
+        let names = Groups::default();
         let reconciler = Reconciler::new(
             fleet.clone(),
-            Groups::default(),
+            names.clone(),
             tasks.clone(),
             client.clone(),
-            SCRAPE,
+            ScrapeSettings::new(SCRAPE, 1.0),
             ScrapeMetrics::new(&mut registry),
         );
         let ladder = Arc::new(Ladder::new(
@@ -222,7 +224,7 @@ impl Stage {
         let picker = Picker::new(PickerParts {
             scheduler: scheduler.clone(),
             fleet: fleet.clone(),
-            groups: Groups::default(),
+            groups: names.clone(),
             ladder: ladder.clone(),
             seed,
             clock,
@@ -234,6 +236,7 @@ impl Stage {
             recorder,
             pods,
             fleet,
+            names,
             reconciler,
             ladder,
             picker,

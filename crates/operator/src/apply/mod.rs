@@ -25,6 +25,7 @@ use crate::{
     metrics::Metrics,
     resources::{Applied, Prepared, Resources},
     watch::Stores,
+    words::Words,
 };
 
 /// A kind that a pool can own.
@@ -78,7 +79,7 @@ pub enum What {
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// A request failed.
-    #[error("cannot {verb} {kind} {name}: {source}")]
+    #[error("cannot {verb} {kind} {name}: {}", Words(&**source))]
     Request {
         /// What was tried.
         verb: &'static str,

@@ -12,14 +12,13 @@ use lmetric_api::pool::{Component, Quantity, Resources, SecretName};
 use super::meta;
 use crate::validated::Validated;
 
-/// User and group of our images.
-const NOBODY: i64 = 65_532;
 /// Name of the volume with the drain tool, and of what puts it there.
 pub(super) const TOOL: &str = "lmetric-drain";
 /// Where the drain tool is mounted.
 pub(super) const TOOL_PATH: &str = "/var/lib/lmetric/bin";
 
-/// What Pod Security calls restricted, and no writing to the image.
+/// What Pod Security calls restricted, and no writing to the image. The user is the image's own, or the one that OpenShift
+/// chooses: it refuses any that is fixed here.
 pub(super) fn restricted() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
@@ -29,8 +28,6 @@ pub(super) fn restricted() -> SecurityContext {
         }),
         read_only_root_filesystem: Some(true),
         run_as_non_root: Some(true),
-        run_as_user: Some(NOBODY),
-        run_as_group: Some(NOBODY),
         seccomp_profile: Some(SeccompProfile {
             type_: "RuntimeDefault".to_owned(),
             ..SeccompProfile::default()

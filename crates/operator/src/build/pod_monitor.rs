@@ -22,7 +22,12 @@ pub(super) fn build(validated: &Validated) -> Vec<PodMonitor> {
         monitor(
             validated,
             Component::Picker,
-            vec![endpoint("admin".to_owned(), "/metrics")],
+            // `endpoint` of their page is the engine that a series is about, not the port that it was read from; an
+            // engine's page has no label of a target, and could only pass for another with this
+            vec![PodMetricsEndpoint {
+                honor_labels: Some(true),
+                ..endpoint("admin".to_owned(), "/metrics")
+            }],
         ),
     ];
     if spec.gateway.standalone.is_some() {
@@ -80,5 +85,21 @@ mod tests {
             ("qwen-envoy", "status/stats/prometheus"),
         ];
         assert_eq!(found, expected.map(|(name, at)| (name.to_owned(), at.to_owned())));
+    }
+
+    #[test]
+    fn only_pickers_name_their_engines_themselves() {
+        let honoured = |component: &str| {
+            build(&testing::pool(json!({"gateway": {"standalone": {}}})))
+                .into_iter()
+                .find(|monitor| monitor.metadata.name.as_deref() == Some(component))
+                .unwrap()
+                .spec
+                .pod_metrics_endpoints[0]
+                .honor_labels
+        };
+        assert_eq!(honoured("qwen-picker"), Some(true));
+        assert_eq!(honoured("qwen-engine"), None);
+        assert_eq!(honoured("qwen-envoy"), None);
     }
 }

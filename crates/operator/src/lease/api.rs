@@ -5,6 +5,8 @@ use std::future::Future;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, api::PostParams};
 
+use crate::words::Words;
+
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
@@ -12,7 +14,7 @@ pub enum LeaseError {
     #[error("the lease was written by somebody else in between")]
     Conflict,
     /// Anything else.
-    #[error(transparent)]
+    #[error("{}", Words(.0))]
     Api(#[from] kube::Error),
 }
 

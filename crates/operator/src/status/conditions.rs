@@ -5,18 +5,16 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
 };
 use kube::ResourceExt as _;
-use lmetric_api::pool::{Component, IntOrString, RolloutStrategy, condition::condition, reason};
+use lmetric_api::pool::{Component, condition::condition, reason};
 
 use super::{
     Verdict,
+    components::{until_picker_is_known, worst},
     engines::{Engines, is_stuck},
-    pod::{Limits, examine, is_ready},
+    pod::is_ready,
+    troubles::{is_essential, told},
 };
-use crate::{
-    apply::{Trouble, What},
-    dereference::Facts,
-    rollout,
-};
+use crate::dereference::Facts;
 
 /// Everything that the conditions are made from.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +84,10 @@ impl Draft<'_> {
         if picker.0 != TRUE {
             return (FALSE, reason::PICKER_DOWN, picker.2);
         }
+        if until_picker_is_known(self.facts).is_some() {
+            let message = "the picker has just become ready; the pool's Envoy asks it within 2 s".to_owned();
+            return (FALSE, reason::STARTING, message);
+        }
         let by_envoy = spec.gateway.standalone.is_some();
         let by_gateway = !spec.gateway.parent_refs.is_empty();
         let envoy_serves = by_envoy && self.facts.envoy_pods.iter().any(|pod| is_ready(pod));
@@ -104,81 +106,6 @@ impl Draft<'_> {
     fn envoy_down(&self) -> String {
         let words = worst(self.facts, Component::Envoy);
         words.unwrap_or_else(|| "no Envoy is ready yet".to_owned())
-    }
-
-    fn available(&self) -> Said {
-        let spec = &self.facts.pool.spec;
-        if spec.replicas == 0 {
-            return (
-                FALSE,
-                reason::SCALED_TO_ZERO,
-                "spec.replicas is 0; raise it to serve".to_owned(),
-            );
-        }
-        let may_lack = match spec.rollout.strategy {
-            RolloutStrategy::Auto => 1,
-            RolloutStrategy::RollingUpdate => amount(&spec.rollout.unavailable(), spec.replicas),
-            RolloutStrategy::Recreate => 0,
-        };
-        let needed = (spec.replicas - may_lack).max(1);
-        let message = format!(
-            "{} engines are available, {needed} are needed",
-            self.engines.available
-        );
-        if self.engines.available >= needed {
-            return (TRUE, reason::AS_EXPECTED, message);
-        }
-        match self.engines.findings.first() {
-            Some(finding) => (FALSE, finding.reason, format!("{message}; {}", finding.message)),
-            None => (FALSE, reason::STARTING, message),
-        }
-    }
-
-    fn progressing(&self) -> Said {
-        let spec = &self.facts.pool.spec;
-        let Some(running) = self.running else {
-            return match self.verdict {
-                Verdict::Unbuildable(words) => (FALSE, reason::INVALID_SPEC, words.to_owned()),
-                Verdict::Applied(_) => (TRUE, reason::ROLLING_OUT, "engines are being made".to_owned()),
-            };
-        };
-        if rollout::is_complete(running) && self.engines.existing == spec.replicas {
-            let message = if self.engines.draining > 0 {
-                format!(
-                    "every engine is current; {} finish their requests",
-                    self.engines.draining
-                )
-            } else {
-                "every engine is current".to_owned()
-            };
-            return (FALSE, reason::COMPLETE, message);
-        }
-        if spec.rollout.paused {
-            let message =
-                "changes wait because spec.rollout.paused is true; set it to false to go on".to_owned();
-            return (FALSE, reason::PAUSED, message);
-        }
-        if is_stuck(running) {
-            let finding = self.engines.findings.first();
-            let reason = finding.map_or(reason::START_TIMEOUT, |finding| finding.reason);
-            let words = finding.map_or("no engine became ready in time", |finding| {
-                finding.message.as_str()
-            });
-            return (FALSE, reason, format!("the rollout does not move: {words}"));
-        }
-        let count = format!(
-            "{} of {} engines are of the current template, {} available",
-            self.engines.updated, spec.replicas, self.engines.available
-        );
-        match self
-            .engines
-            .findings
-            .first()
-            .filter(|finding| finding.reason == reason::STARTING)
-        {
-            Some(starting) => (TRUE, reason::STARTING, format!("{count}; {}", starting.message)),
-            None => (TRUE, reason::ROLLING_OUT, count),
-        }
     }
 
     fn degraded(&self) -> Said {
@@ -239,73 +166,7 @@ impl Draft<'_> {
     }
 }
 
-/// Without these requests are not served, or go to somebody else's pods.
-fn is_essential(trouble: &Trouble) -> bool {
-    let kind = matches!(
-        trouble.kind.as_str(),
-        "Deployment" | "Service" | "ConfigMap" | "ServiceAccount" | "RoleBinding"
-    );
-    kind && trouble.what == What::Conflict
-}
-
-fn told(trouble: &Trouble) -> (&'static str, String) {
-    let Trouble { kind, name, what } = trouble;
-    match what {
-        What::Conflict => (
-            reason::NAME_CONFLICT,
-            format!(
-                "{kind} {name} exists and is not this pool's; it stays as it is. Delete or rename it, or give the pool another name"
-            ),
-        ),
-        What::Invalid(words) => (
-            reason::INVALID_SPEC,
-            format!(
-                "{kind} {name} as this pool asks for it is invalid: {words}. What ran before goes on; correct the field of spec that this is about"
-            ),
-        ),
-        What::Refused(words) => (
-            reason::APPLY_REFUSED,
-            format!(
-                "the API server refuses {kind} {name}: {words}. What ran before goes on; raise the quota or grant the right that this is about"
-            ),
-        ),
-    }
-}
-
-/// What is the matter with the pods of a component, if something is.
-fn worst(facts: &Facts, component: Component) -> Option<String> {
-    let pods = match component {
-        Component::Engine => &facts.engine_pods,
-        Component::Picker => &facts.picker_pods,
-        Component::Envoy => &facts.envoy_pods,
-    };
-    let limits = Limits {
-        now: facts.now,
-        container: component.as_str(),
-        resource: &facts.pool.spec.accelerator.resource_name,
-        startup: std::time::Duration::from_mins(5),
-        volumes: None,
-    };
-    let mut findings: Vec<_> = pods.iter().filter_map(|pod| examine(pod, &limits)).collect();
-    findings.sort_by_key(|finding| finding.reason == reason::STARTING);
-    findings.into_iter().next().map(|finding| match finding.reason {
-        reason::STARTING => format!("no {} is ready yet", component.as_str()),
-        _ => finding.message,
-    })
-}
-
-/// A count, or a percentage of `whole` rounded down, as Deployments do for unavailable pods.
-fn amount(value: &IntOrString, whole: i32) -> i32 {
-    match value {
-        IntOrString::Int(count) => *count,
-        IntOrString::String(text) => {
-            let percent: i32 = text.trim_end_matches('%').parse().unwrap_or(0);
-            whole * percent / 100
-        }
-    }
-}
-
 /// Times of conditions have whole seconds, so that what is read back is equal to what was written.
-fn whole_second(time: jiff::Timestamp) -> jiff::Timestamp {
+pub(super) fn whole_second(time: jiff::Timestamp) -> jiff::Timestamp {
     jiff::Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

@@ -1,9 +1,10 @@
 //! The engines counted, and the worst that is the matter with one of them.
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use kube::ResourceExt as _;
 use lmetric_api::pool::{names::ENGINE_CONTAINER, reason};
 
-use super::pod::{Finding, Limits, examine, is_going, is_ready, unschedulable};
+use super::pod::{Finding, Limits, claim_remedy, examine, is_going, is_ready, unschedulable};
 use crate::{dereference::Facts, rollout};
 
 /// Reasons from the worst to the one that passes by itself.
@@ -14,11 +15,12 @@ const WORST_FIRST: [&str; 13] = [
     reason::OOM_KILLED,
     reason::CRASH_LOOP,
     reason::START_TIMEOUT,
+    // what follows may be for want of the node
+    reason::NODE_LOST,
     reason::VOLUME_PENDING,
     reason::VOLUME_ATTACH,
     reason::INSUFFICIENT_GPU,
     reason::UNSCHEDULABLE,
-    reason::NODE_LOST,
     reason::NOT_READY,
     reason::STARTING,
 ];
@@ -38,6 +40,8 @@ pub(super) struct Engines {
     pub(super) draining: i32,
     /// Hold accelerators: have a node and have not ended.
     pub(super) holding: i32,
+    /// Whether one has no running container yet: it waits for a node, an image or volumes.
+    pub(super) placing: bool,
     /// What is the matter, the worst first. What may pass by itself within seconds is only [`reason::STARTING`].
     pub(super) findings: Vec<Finding>,
 }
@@ -45,12 +49,19 @@ pub(super) struct Engines {
 impl Engines {
     pub(super) fn count(facts: &Facts, running: Option<&Deployment>) -> Self {
         let spec = &facts.pool.spec;
+        let claim = claim_remedy(
+            &spec.cache,
+            &facts.pool.name_any(),
+            facts.claim.as_deref(),
+            facts.claim_trouble.as_deref(),
+        );
         let limits = Limits {
             now: facts.now,
             container: ENGINE_CONTAINER,
             resource: &spec.accelerator.resource_name,
             startup: spec.lifecycle.startup_timeout.into(),
             volumes: facts.volume_trouble.as_deref(),
+            claim: &claim,
         };
         let pods = || facts.engine_pods.iter().map(|pod| &**pod);
         let many = |is: &dyn Fn(&Pod) -> bool| {
@@ -81,6 +92,7 @@ impl Engines {
                     .is_some();
                 placed && !has_ended(pod)
             }),
+            placing: pods().any(|pod| !is_going(pod) && !has_begun(pod)),
             findings,
         }
     }
@@ -91,6 +103,16 @@ impl Engines {
             .first()
             .filter(|finding| finding.reason != reason::STARTING)
     }
+}
+
+/// Whether a container of it has run.
+fn has_begun(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let containers = status.and_then(|status| status.container_statuses.as_deref());
+    containers.unwrap_or_default().iter().any(|container| {
+        let state = container.state.as_ref();
+        container.restart_count > 0 || state.is_some_and(|state| state.running.is_some())
+    })
 }
 
 fn has_ended(pod: &Pod) -> bool {
@@ -127,11 +149,16 @@ fn rejected(running: &Deployment) -> Option<Finding> {
         is(condition.type_.as_deref(), "ReplicaFailure") && is(condition.status.as_deref(), "True")
     })?;
     let words = failure.message.as_deref().unwrap_or("no reason is given");
+    let remedy = if words.contains("exceeded quota") {
+        "raise the namespace's quota (kubectl get resourcequota), or lower what the pool asks for"
+    } else if words.contains("violates PodSecurity") {
+        "allow it (label pod-security.kubernetes.io/enforce of the namespace), or set a securityContext in spec.podTemplate"
+    } else {
+        "correct what the quota, Pod Security, the LimitRange or the webhook objects to"
+    };
     Some(Finding {
         reason: reason::PODS_REJECTED,
-        message: format!(
-            "no pod can be made: {words}; raise the namespace's quota, or correct what Pod Security or the webhook objects to"
-        ),
+        message: format!("no pod can be made: {words}; {remedy}"),
     })
 }
 

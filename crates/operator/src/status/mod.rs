@@ -3,12 +3,15 @@
 //! A pool that cannot be built keeps what serves; its status goes on telling the truth about the running pods and
 //! says what is wrong with the new specification.
 
+mod components;
 mod conditions;
 mod engines;
 pub mod pod;
+mod replicas;
 mod route;
 #[cfg(test)]
 mod tests;
+mod troubles;
 mod write;
 
 use std::time::Duration;
@@ -55,6 +58,8 @@ pub struct Report {
     pub again: Option<Duration>,
 }
 
+/// What hinders a pod from being placed shows in no watch at the right time.
+const SOON: Duration = Duration::from_secs(10);
 /// Messages tell whole minutes.
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -75,6 +80,7 @@ pub fn compute(facts: &Facts, previous: &InferencePoolStatus, verdict: Verdict<'
         engines: &engines,
         running,
     };
+    let soonest = components::until_picker_is_known(facts);
     let mut conditions = draft.conditions();
     for condition in &mut conditions {
         let before = previous.condition(&condition.type_);
@@ -107,9 +113,10 @@ pub fn compute(facts: &Facts, previous: &InferencePoolStatus, verdict: Verdict<'
         conditions,
     };
     let moving = engines.draining > 0 || engines.ready < engines.existing || !engines.findings.is_empty();
+    let pace = moving.then_some(if engines.placing { SOON } else { MINUTE });
     Report {
         status,
-        again: moving.then_some(MINUTE),
+        again: [pace, soonest].into_iter().flatten().min(),
     }
 }
 

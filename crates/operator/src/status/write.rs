@@ -14,6 +14,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use crate::words::Words;
+
 /// Longest wait for the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -24,7 +26,7 @@ const UNREADABLE_MANAGER: &str = "lmetric-operator-unreadable";
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
     /// The API server said so.
-    #[error("cannot write the status of {0}: {1}")]
+    #[error("cannot write the status of {name}: {words}", name = .0, words = Words(&**.1))]
     Request(String, #[source] Box<kube::Error>),
     /// The API server did not answer.
     #[error("the API server did not answer about the status of {0} within {PATIENCE:?}")]

@@ -1,7 +1,10 @@
 //! APIs that a cluster may lack, or that the operator may not read: looked for at the start and again and again, so that
 //! installing one, or granting a right, needs no restart.
 
-use std::{fmt::Debug, time::Duration};
+use std::{
+    fmt::{self, Debug},
+    time::Duration,
+};
 
 use kube::{Api, Client, Resource, api::ListParams};
 use lmetric_api::foreign::{
@@ -13,7 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::Scope;
+use crate::{args::Scope, words::Words};
 
 /// Time between two looks.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -63,6 +66,40 @@ impl Reach {
             Self::Namespace => own,
             Self::Cluster => true,
         }
+    }
+}
+
+impl fmt::Display for Apis {
+    /// Their resources.
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            gie_pools,
+            routes,
+            pod_monitors,
+            prometheus_rules,
+            envoy_gateway,
+            destination_rules,
+            gateways,
+            gateway_classes,
+            client_policies,
+        } = *self;
+        let named = [
+            (gie_pools, "inferencepools.inference.networking.k8s.io"),
+            (routes, "httproutes"),
+            (pod_monitors, "podmonitors"),
+            (prometheus_rules, "prometheusrules"),
+            (envoy_gateway, "envoyextensionpolicies"),
+            (destination_rules, "destinationrules"),
+            (gateways.covers(true), "gateways"),
+            (gateway_classes.covers(false), "gatewayclasses"),
+            (client_policies.covers(true), "clienttrafficpolicies"),
+        ];
+        let mut names = named.into_iter().filter_map(|(is, name)| is.then_some(name));
+        let Some(first) = names.next() else {
+            return to.write_str("none");
+        };
+        to.write_str(first)?;
+        names.try_for_each(|name| write!(to, ", {name}"))
     }
 }
 
@@ -150,7 +187,7 @@ impl Prober {
             Err(kube::Error::Api(status)) if status.code == 403 => without,
             Err(kube::Error::Api(status)) if status.code == 404 => Reach::Absent,
             Err(error) => {
-                tracing::warn!(kind = %K::kind(&()), %error, "cannot find out whether a kind may be read");
+                tracing::warn!(kind = %K::kind(&()), error = %Words(&error), "cannot find out whether a kind may be read");
                 before
             }
         }
@@ -162,7 +199,7 @@ impl Prober {
             Ok(list) => Some(list.resources.into_iter().map(|resource| resource.kind).collect()),
             Err(kube::Error::Api(status)) if status.code == 404 => Some(Vec::new()),
             Err(error) => {
-                tracing::warn!(version, %error, "cannot find out whether an API is installed");
+                tracing::warn!(version, error = %Words(&error), "cannot find out whether an API is installed");
                 None
             }
         }

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{Apis, Guarded, PoolRef, Reach, Wakes};
-use crate::{args::Scope, metrics::Metrics};
+use crate::{args::Scope, metrics::Metrics, words::Words};
 
 /// Length of one watch request, seconds: a connection that died silently is noticed after as long.
 const TIMEOUT: u32 = 60;
@@ -233,7 +233,7 @@ async fn next<K>(
             Ok(event) => return Some(event),
             Err(error) => {
                 metrics.watch_failed(name);
-                tracing::warn!(kind = name, %error, "a watch broke; it is started again");
+                tracing::warn!(kind = name, error = %Words(&error), "a watch broke; it is started again");
             }
         }
     }

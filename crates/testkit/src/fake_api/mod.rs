@@ -7,6 +7,7 @@ mod place;
 mod store;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -60,6 +61,7 @@ struct State {
     store: Store,
     calls: Vec<Call>,
     refusals: Vec<Refusal>,
+    installed: BTreeMap<String, Value>,
 }
 
 /// The server. Dropping it makes every further request fail.
@@ -118,6 +120,35 @@ impl FakeApi {
         let _ = self.state.lock().store.delete(&place);
     }
 
+    /// Removes an object without a word to those who watch, and tells them that what they know is too old (410 Gone).
+    pub fn remove_and_expire(&self, path: &str) {
+        let place = Place::read(path).expect("a path such as /api/v1/namespaces/a/pods/b");
+        self.state.lock().store.remove_and_expire(&place);
+    }
+
+    /// Installs an optional API, such as `monitoring.coreos.com/v1` with `PodMonitor`, or removes it when it has no kinds.
+    pub fn install(&self, version: &str, kinds: &[&str]) {
+        let resources: Vec<_> = kinds
+            .iter()
+            .map(|kind| {
+                let singular = kind.to_lowercase();
+                json!({
+                    "name": format!("{singular}s"), "singularName": singular, "kind": kind, "namespaced": true,
+                    "verbs": ["create", "delete", "get", "list", "patch", "watch"],
+                })
+            })
+            .collect();
+        let installed = &mut self.state.lock().installed;
+        if resources.is_empty() {
+            installed.remove(&format!("/apis/{version}"));
+        } else {
+            let list = json!({
+                "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources,
+            });
+            installed.insert(format!("/apis/{version}"), list);
+        }
+    }
+
     /// Every request so far.
     pub fn calls(&self) -> Vec<Call> {
         self.state.lock().calls.clone()
@@ -171,7 +202,10 @@ fn answer(state: &mut State, call: Call, content_type: &str) -> Response<Answer>
             refusal.times -= 1;
             Err(Wrong::new(refusal.code, &refusal.reason, &refusal.message))
         }
-        None => handle(&mut state.store, &call, content_type),
+        None => match state.installed.get(&call.path) {
+            Some(list) if call.method == Method::GET => Ok(respond(200, list)),
+            _ => handle(&mut state.store, &call, content_type),
+        },
     };
     state.calls.push(call);
     match result {

@@ -34,7 +34,7 @@ impl Wrong {
 pub(super) struct Change {
     pub(super) version: u64,
     pub(super) place: Place,
-    /// ADDED, MODIFIED or DELETED.
+    /// ADDED, MODIFIED, DELETED or ERROR.
     pub(super) kind: &'static str,
     pub(super) object: Value,
 }
@@ -198,6 +198,18 @@ impl Store {
         self.version += 1;
         self.changed(place, "DELETED", object.clone());
         Ok(object)
+    }
+
+    pub(super) fn remove_and_expire(&mut self, place: &Place) {
+        let Some((place, _)) = self.objects.remove(&place.path()) else {
+            return;
+        };
+        self.version += 1;
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "too old resource version", "reason": "Expired", "code": 410,
+        });
+        self.changed(place, "ERROR", status);
     }
 
     /// Stores it, with the server's own metadata; nothing changes if it is equal.

@@ -98,3 +98,43 @@ async fn refusals_end_after_their_number() {
     assert!(matches!(refused, kube::Error::Api(status) if status.reason == "Forbidden"));
     maps(&client).get("m").await.unwrap();
 }
+
+#[tokio::test]
+async fn a_watch_whose_history_is_gone_says_so_and_ends() {
+    let (client, api) = FakeApi::start();
+    api.put(PATH, map(&json!({})));
+    let version = maps(&client)
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .metadata
+        .resource_version
+        .unwrap();
+    let watch = maps(&client)
+        .watch(&WatchParams::default(), &version)
+        .await
+        .unwrap();
+    api.remove_and_expire(PATH);
+    let events: Vec<_> = watch.try_collect().await.unwrap();
+    assert!(matches!(&events[..], [WatchEvent::Error(status)] if status.code == 410));
+    assert_eq!(api.paths(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_optional_api_is_known_while_it_is_installed() {
+    let (client, api) = FakeApi::start();
+    let kinds = async || {
+        let list = client.list_api_group_resources("monitoring.coreos.com/v1").await;
+        list.map(|list| {
+            list.resources
+                .into_iter()
+                .map(|resource| resource.kind)
+                .collect::<Vec<_>>()
+        })
+    };
+    assert!(kinds().await.is_err());
+    api.install("monitoring.coreos.com/v1", &["PodMonitor"]);
+    assert_eq!(kinds().await.unwrap(), ["PodMonitor"]);
+    api.install("monitoring.coreos.com/v1", &[]);
+    assert!(kinds().await.is_err());
+}

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::{Answer, store::Watching};
 
 pub(super) fn body(watching: Watching) -> Answer {
-    let all = stream::unfold(watching, |mut watching| async move {
+    let all = stream::unfold(Some(watching), |watching| async move {
+        let mut watching = watching?;
         let mut events = std::mem::take(&mut watching.first);
         loop {
             for change in watching.changes.borrow_and_update().iter() {
@@ -21,10 +22,10 @@ pub(super) fn body(watching: Watching) -> Answer {
                 watching.seen = watching.seen.max(last.version);
             }
             if !events.is_empty() {
-                return Some((
-                    Ok::<_, std::convert::Infallible>(Frame::data(lines(&events))),
-                    watching,
-                ));
+                let frame = Ok::<_, std::convert::Infallible>(Frame::data(lines(&events)));
+                // as the real one does, an error is the last event of its watch
+                let ends = events.iter().any(|event| event["type"] == "ERROR");
+                return Some((frame, (!ends).then_some(watching)));
             }
             watching.changes.changed().await.ok()?;
         }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ConfigMap;
 use lmetric_api::pool::{Component, Source};
 use serde::Serialize;
+use xxhash_rust::xxh3::xxh3_64;
 
+use super::tokenizer::{self, Site};
 use crate::{
     build::{meta, ports},
     validated::{Listeners, Validated},
@@ -26,6 +28,8 @@ struct Config {
     hotspot: &'static str,
     endpoints: Endpoints,
     models: Vec<ModelGroup>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokenizer_cache: Option<&'static str>,
     limits: Limits,
 }
 
@@ -67,10 +71,15 @@ struct KvPorts {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ModelGroup {
     names: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tokenizer: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_file: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -88,11 +97,20 @@ pub(crate) fn build(validated: &Validated) -> ConfigMap {
     }
 }
 
+/// A hash of what a picker takes over only when it starts. As an annotation of the pods' template it makes a change of
+/// these a rollout; everything else is taken over at once.
+pub(super) fn restart_hash(validated: &Validated) -> String {
+    let Config { listen, tls, .. } = config(validated);
+    let text = serde_yaml::to_string(&(listen, tls)).expect("a configuration is YAML");
+    format!("{:016x}", xxh3_64(text.as_bytes()))
+}
+
 fn config(validated: &Validated) -> Config {
     let spec = &validated.pool.spec;
     let on = |port: i32| format!("0.0.0.0:{port}");
     let names = spec.model.names(&validated.name);
     let listeners = validated.way_in.listeners;
+    let site = Site::of(validated);
     Config {
         listen: Listen {
             ext_proc: on(match listeners {
@@ -126,19 +144,36 @@ fn config(validated: &Validated) -> Config {
         },
         models: vec![ModelGroup {
             names,
-            tokenizer: tokenizer(&validated.source),
+            tokenizer: tokenizer(validated),
+            endpoint: site.as_ref().and_then(|site| site.endpoint.clone()),
+            token_file: site
+                .as_ref()
+                .and_then(|site| site.secret.is_some().then_some(tokenizer::TOKEN_FILE)),
         }],
+        tokenizer_cache: site.map(|_| tokenizer::CACHE_PATH),
         limits: Limits {
             drain: format!("{DRAIN_SECONDS}s"),
         },
     }
 }
 
-/// Folder with the tokenizer's files, where pickers can mount it; from elsewhere, engines are asked for tokens.
-fn tokenizer(source: &Source) -> Option<String> {
-    match source {
+/// The tokenizer's folder where pickers can mount it, or the repository that they download it from. From elsewhere (s3://,
+/// the engine's own image) they cannot have it, and ask the engines for tokens.
+fn tokenizer(validated: &Validated) -> Option<String> {
+    let revision = &validated.pool.spec.model.revision;
+    let at = |scheme: &str, repository: &str| {
+        let revision = if revision.is_empty() {
+            String::new()
+        } else {
+            format!("@{revision}")
+        };
+        Some(format!("{scheme}://{repository}{revision}"))
+    };
+    match &validated.source {
         Source::Claim { claim, path } => Some(format!("{}/{path}", super::claim_path(claim))),
-        Source::HuggingFace(_) | Source::ModelScope(_) | Source::File(_) | Source::S3(_) => None,
+        Source::HuggingFace(repository) => at("hf", repository),
+        Source::ModelScope(repository) => at("ms", repository),
+        Source::File(_) | Source::S3(_) => None,
     }
 }
 
@@ -187,12 +222,62 @@ mod tests {
         for spec in [
             json!({}),
             json!({"model": {"uri": "pvc://weights/qwen"}, "parallelism": {"data": 8}}),
+            json!({"model": {"uri": "ms://Qwen/Qwen3-30B-A3B", "revision": "v1.0", "endpoint": "http://mirror:8080/",
+                             "secretRef": {"name": "hub"}}}),
             json!({"routing": {"policy": "round-robin", "hotspotFilter": false}}),
         ] {
             let text = build(&testing::pool(spec)).data.unwrap().remove(KEY).unwrap();
             let config = lmetric_api::PickerConfig::parse(&text, std::path::Path::new(KEY)).unwrap();
             assert_eq!(config.limits.drain, std::time::Duration::from_secs(30));
         }
+    }
+
+    #[test]
+    fn the_tokenizer_comes_from_where_the_model_comes_from() {
+        let models = |model: Value| {
+            let config = written(&testing::pool(json!({"model": model})));
+            (config["models"][0].clone(), config["tokenizerCache"].clone())
+        };
+        let (model, cache) = models(json!({
+            "uri": "hf://Qwen/Qwen2-7B", "revision": "v1", "endpoint": "https://mirror.example",
+            "secretRef": {"name": "hub", "key": "token"}, "servedNames": ["q"],
+        }));
+        assert_eq!(
+            model,
+            json!({"names": ["q"], "tokenizer": "hf://Qwen/Qwen2-7B@v1", "endpoint": "https://mirror.example",
+                   "tokenFile": "/var/run/lmetric/hub/token"})
+        );
+        assert_eq!(cache, "/var/cache/lmetric/tokenizers");
+        let (model, _) = models(json!({"uri": "ms://Qwen/Qwen2-7B", "servedNames": ["q"]}));
+        assert_eq!(model, json!({"names": ["q"], "tokenizer": "ms://Qwen/Qwen2-7B"}));
+        for uri in ["s3://bucket/q", "file:///models/q"] {
+            let (model, cache) = models(json!({"uri": uri, "servedNames": ["q"]}));
+            assert_eq!((model, cache), (json!({"names": ["q"]}), Value::Null), "{uri}");
+        }
+    }
+
+    #[test]
+    fn a_mirror_in_the_engines_environment_counts_for_pickers_too() {
+        let validated = testing::pool(json!({
+            "model": {"uri": "hf://a/b", "endpoint": "https://one.example"},
+            "engine": {"env": [{"name": "HF_ENDPOINT", "value": "https://two.example"}]},
+        }));
+        assert_eq!(written(&validated)["models"][0]["endpoint"], Value::Null);
+    }
+
+    #[test]
+    fn only_what_needs_a_restart_is_in_the_hash() {
+        let hash = |spec: Value, tls: bool| {
+            let mut validated = testing::pool(spec);
+            if tls {
+                validated.way_in.listeners = Listeners::Tls;
+            }
+            restart_hash(&validated)
+        };
+        let first = hash(json!({}), false);
+        let changed = json!({"model": {"servedNames": ["other"]}, "routing": {"policy": "random"}, "engine": {"port": 9000}});
+        assert_eq!(hash(changed, false), first);
+        assert_ne!(hash(json!({}), true), first);
     }
 
     #[rstest]

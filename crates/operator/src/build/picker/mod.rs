@@ -1,6 +1,7 @@
 //! The pickers' Deployment.
 
 pub(super) mod config;
+mod tokenizer;
 
 use std::collections::BTreeMap;
 
@@ -14,13 +15,14 @@ use k8s_openapi::api::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lmetric_api::pool::{Component, IntOrString, Source};
 
+use self::tokenizer::Site;
 use super::{meta, pod, ports};
 use crate::validated::{Images, Validated};
 
 /// So long a new picker is ready before an old one goes: gateways look names up every few seconds.
 const MIN_READY_SECONDS: i32 = 10;
-/// Annotation of the pods: a picker binds its ports once, so other ones need other pods.
-const LISTENERS: &str = "lmetric.io/listeners";
+/// Annotation of the pods: a hash of what pickers take over only when they start.
+const RESTART: &str = "lmetric.io/restart";
 /// From the end of draining to the end of the pod.
 const END_SECONDS: i64 = 15;
 
@@ -44,8 +46,8 @@ pub(super) fn build(validated: &Validated, images: &Images) -> Deployment {
                 metadata: Some(ObjectMeta {
                     labels: Some(meta::labels(validated, Component::Picker)),
                     annotations: Some(BTreeMap::from([(
-                        LISTENERS.to_owned(),
-                        validated.way_in.listeners.as_str().to_owned(),
+                        RESTART.to_owned(),
+                        config::restart_hash(validated),
                     )])),
                     ..ObjectMeta::default()
                 }),
@@ -60,11 +62,14 @@ pub(super) fn build(validated: &Validated, images: &Images) -> Deployment {
 fn pod(validated: &Validated, images: &Images) -> PodSpec {
     let picker = &validated.pool.spec.picker;
     let placement = &picker.placement;
-    let (mut volumes, mut mounts): (Vec<_>, Vec<_>) = model(validated).into_iter().unzip();
+    let site = Site::of(validated);
+    let env = site.as_ref().map_or_else(Vec::new, |site| site.env.clone());
+    let downloaded = site.map_or_else(Vec::new, Site::volumes);
+    let (mut volumes, mut mounts): (Vec<_>, Vec<_>) = model(validated).into_iter().chain(downloaded).unzip();
     volumes.push(pod::empty_dir("tmp", "1Gi"));
     mounts.push(pod::mount("tmp", "/tmp", false));
     PodSpec {
-        containers: vec![container(validated, images, mounts)],
+        containers: vec![container(validated, images, mounts, env)],
         volumes: Some(volumes),
         service_account_name: Some(Component::Picker.object_name(&validated.name)),
         image_pull_secrets: pod::pull_secrets(&picker.pull_secrets),
@@ -91,7 +96,12 @@ fn pod(validated: &Validated, images: &Images) -> PodSpec {
     }
 }
 
-fn container(validated: &Validated, images: &Images, mounts: Vec<VolumeMount>) -> Container {
+fn container(
+    validated: &Validated,
+    images: &Images,
+    mounts: Vec<VolumeMount>,
+    mut env: Vec<EnvVar>,
+) -> Container {
     let picker = &validated.pool.spec.picker;
     let args = [
         "--config-map",
@@ -101,23 +111,24 @@ fn container(validated: &Validated, images: &Images, mounts: Vec<VolumeMount>) -
         "--pool",
         &validated.name,
     ];
+    env.push(EnvVar {
+        name: "POD_NAME".to_owned(),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector {
+                api_version: Some("v1".to_owned()),
+                field_path: "metadata.name".to_owned(),
+            }),
+            ..EnvVarSource::default()
+        }),
+        ..EnvVar::default()
+    });
     Container {
         name: Component::Picker.as_str().to_owned(),
         image: Some(pod::said(&picker.image).unwrap_or_else(|| images.picker.clone())),
         image_pull_policy: Some(images.pull_policy.clone()),
         command: Some(vec!["/lmetric-epp".to_owned()]),
         args: Some(args.map(str::to_owned).to_vec()),
-        env: Some(vec![EnvVar {
-            name: "POD_NAME".to_owned(),
-            value_from: Some(EnvVarSource {
-                field_ref: Some(ObjectFieldSelector {
-                    api_version: Some("v1".to_owned()),
-                    field_path: "metadata.name".to_owned(),
-                }),
-                ..EnvVarSource::default()
-            }),
-            ..EnvVar::default()
-        }]),
+        env: Some(env),
         ports: Some(
             ports::ext_proc(validated.way_in.listeners)
                 .chain([("health", ports::HEALTH), ("admin", ports::ADMIN)])
@@ -241,6 +252,59 @@ mod tests {
         assert_eq!(pod["nodeSelector"], json!({"role": "infra"}));
         assert_eq!(pod["affinity"], json!({"nodeAffinity": {}}));
         assert_eq!(pod["priorityClassName"], "high");
+    }
+
+    #[test]
+    fn a_tokenizer_is_downloaded_into_a_folder_of_the_pod_with_a_token_that_may_be_missing() {
+        let pod = spec(json!({
+            "model": {"uri": "hf://a/b", "secretRef": {"name": "hub", "key": "k"}},
+            "engine": {"env": [
+                {"name": "HF_ENDPOINT", "value": "https://mirror.example"},
+                {"name": "NCCL_DEBUG", "value": "INFO"},
+            ]},
+        }))["template"]["spec"]
+            .clone();
+        assert_eq!(
+            pod["volumes"],
+            json!([
+                {"name": "tokenizers", "emptyDir": {"sizeLimit": "1Gi"}},
+                {"name": "hub", "secret": {"secretName": "hub", "optional": true, "items": [{"key": "k", "path": "token"}]}},
+                {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
+            ])
+        );
+        let container = &pod["containers"][0];
+        assert_eq!(
+            container["volumeMounts"],
+            json!([
+                {"name": "tokenizers", "mountPath": "/var/cache/lmetric/tokenizers"},
+                {"name": "hub", "mountPath": "/var/run/lmetric/hub", "readOnly": true},
+                {"name": "tmp", "mountPath": "/tmp"},
+            ])
+        );
+        assert_eq!(
+            container["env"][0],
+            json!({"name": "HF_ENDPOINT", "value": "https://mirror.example"})
+        );
+        assert_eq!(container["env"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_variable_without_its_secret_keeps_no_picker_from_starting() {
+        let variable =
+            json!({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "own", "key": "t"}}});
+        let pod = spec(json!({
+            "model": {"uri": "hf://a/b", "secretRef": {"name": "hub"}}, "engine": {"env": [variable]},
+        }))["template"]["spec"]
+            .clone();
+        assert_eq!(
+            pod["containers"][0]["env"][0]["valueFrom"]["secretKeyRef"],
+            json!({"name": "own", "key": "t", "optional": true})
+        );
+        let volumes = pod["volumes"].as_array().unwrap();
+        assert!(
+            volumes.iter().all(|volume| volume["name"] != "hub"),
+            "the pool's own variable counts"
+        );
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The whole way of a pool, against an API server in memory that the real watches watch.
 
+mod surroundings;
+
 use kube::runtime::reflector::ObjectRef;
 use lmetric_api::pool::{condition::condition, reason};
 use lmetric_telemetry::Tasks;
@@ -7,7 +9,11 @@ use lmetric_testkit::fake_api::FakeApi;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{args::Scope, testing, watch::Wakes};
+use crate::{
+    args::Scope,
+    testing,
+    watch::{Prober, Wakes},
+};
 
 const POOL: &str = "/apis/lmetric.io/v1alpha1/namespaces/models/inferencepools/qwen";
 const ENGINES: &str = "/apis/apps/v1/namespaces/models/deployments/qwen-engine";
@@ -16,6 +22,7 @@ const ENVOY_SERVICE: &str = "/api/v1/namespaces/models/services/qwen-envoy";
 struct Bench {
     api: FakeApi,
     context: Arc<Context>,
+    wakes: Wakes,
     // ends the watches
     _tasks: Tasks,
 }
@@ -33,17 +40,17 @@ async fn start(spec: &Value) -> Bench {
 }
 
 async fn watching(client: Client, api: FakeApi, tool: &str) -> Bench {
+    within(client, api, tool, &Scope::Cluster).await
+}
+
+async fn within(client: Client, api: FakeApi, tool: &str, scope: &Scope) -> Bench {
     let (tasks, _ended) = Tasks::new();
     let metrics = Metrics::new(&mut lmetric_telemetry::registry());
-    let (_, apis) = watch::channel(Apis::default());
-    let stores = Stores::start(
-        &client,
-        &Scope::Cluster,
-        &apis,
-        &Wakes::default(),
-        &metrics,
-        &tasks,
-    );
+    let prober = Prober::new(client.clone(), scope.clone());
+    let (tell, apis) = watch::channel(prober.look(Apis::default()).await);
+    let wakes = Wakes::default();
+    let stores = Stores::start(&client, scope, &apis, &wakes, &metrics, &tasks);
+    tasks.spawn("probe", |token| prober.run(tell, token));
     stores.synced().await.expect("the watches run");
     let context = Context {
         teller: Teller::new(client.clone(), "test", metrics.clone()),
@@ -61,6 +68,7 @@ async fn watching(client: Client, api: FakeApi, tool: &str) -> Bench {
     Bench {
         api,
         context: Arc::new(context),
+        wakes,
         _tasks: tasks,
     }
 }

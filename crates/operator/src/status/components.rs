@@ -1,0 +1,58 @@
+//! Pickers and Envoys: whether they serve, and what is the matter with them.
+
+use std::time::Duration;
+
+use lmetric_api::pool::{Component, reason};
+
+use super::{
+    conditions::whole_second,
+    pod::{Limits, examine, ready_since},
+};
+use crate::dereference::Facts;
+
+/// The standalone Envoy has asked a picker for its health so long after the picker became ready.
+const HEALTH_CHECK: Duration = Duration::from_secs(2);
+
+/// After how long the standalone Envoy knows a ready picker to be healthy; `None` when it does already, or there is no
+/// such Envoy or picker. A picker whose clock is ahead counts at once.
+pub(super) fn until_picker_is_known(facts: &Facts) -> Option<Duration> {
+    facts.pool.spec.gateway.standalone.as_ref()?;
+    let now = whole_second(facts.now);
+    let rests = facts
+        .picker_pods
+        .iter()
+        .filter_map(|pod| ready_since(pod))
+        .map(|since| {
+            let age = u64::try_from(now.as_second() - since.as_second()).ok();
+            age.map_or(Duration::ZERO, |age| {
+                HEALTH_CHECK.saturating_sub(Duration::from_secs(age))
+            })
+        });
+    rests.min().filter(|rest| !rest.is_zero())
+}
+
+const FOREVER: Duration = Duration::from_hours(24 * 365);
+
+/// What is the matter with the pods of a component, if something is.
+pub(super) fn worst(facts: &Facts, component: Component) -> Option<String> {
+    let pods = match component {
+        Component::Engine => &facts.engine_pods,
+        Component::Picker => &facts.picker_pods,
+        Component::Envoy => &facts.envoy_pods,
+    };
+    let limits = Limits {
+        now: facts.now,
+        container: component.as_str(),
+        resource: &facts.pool.spec.accelerator.resource_name,
+        // they have no limit to start in
+        startup: FOREVER,
+        volumes: None,
+        claim: "look at the claims that the pod names (kubectl get pvc)",
+    };
+    let mut findings: Vec<_> = pods.iter().filter_map(|pod| examine(pod, &limits)).collect();
+    findings.sort_by_key(|finding| finding.reason == reason::STARTING);
+    findings.into_iter().next().map(|finding| match finding.reason {
+        reason::STARTING => format!("no {} is ready yet", component.as_str()),
+        _ => finding.message,
+    })
+}

@@ -1,0 +1,127 @@
+//! A container that will not come up by waiting.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus};
+use lmetric_api::pool::reason;
+
+use super::{Finding, Limits, exactly, waiting};
+
+/// The startup probe counts in steps of five seconds.
+const PROBE_STEP: Duration = Duration::from_secs(5);
+/// An engine that is ended for want of a start is gone so long after its time was over.
+const ENDING: Duration = Duration::from_mins(1);
+
+pub(super) fn broken(pod: &str, container: &ContainerStatus, limits: &Limits<'_>) -> Option<Finding> {
+    let last = container
+        .last_state
+        .as_ref()
+        .and_then(|state| state.terminated.as_ref());
+    if let Some(waiting) = waiting(container) {
+        let words = waiting.message.as_deref().unwrap_or_default();
+        match waiting.reason.as_deref().unwrap_or_default() {
+            "ImagePullBackOff"
+            | "ErrImagePull"
+            | "InvalidImageName"
+            | "ErrImageNeverPull"
+            | "ImageInspectError"
+            | "RegistryUnavailable"
+            | "SignatureValidationFailed" => {
+                return Some(Finding {
+                    reason: reason::IMAGE_PULL,
+                    message: format!(
+                        "pod {pod} cannot pull {}: {words}; correct the image, or name a Secret that may pull it in pullSecrets",
+                        container.image
+                    ),
+                });
+            }
+            "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
+                return Some(cannot_create(pod, &container.name, words));
+            }
+            "CrashLoopBackOff" => return Some(crashed(pod, container, last, limits)),
+            _ => {}
+        }
+    }
+    if container.ready || container.started == Some(true) {
+        return None;
+    }
+    // between two crashes: the back-off has not begun, or the next try runs
+    let ended = container
+        .state
+        .as_ref()
+        .and_then(|state| state.terminated.as_ref());
+    // what prepares the pod ends with 0; an engine is not to end at all
+    let counts =
+        |ended: &&ContainerStateTerminated| ended.exit_code != 0 || container.name == limits.container;
+    let before = last.filter(|_| container.restart_count > 0);
+    ended
+        .or(before)
+        .filter(counts)
+        .map(|ended| crashed(pod, container, Some(ended), limits))
+}
+
+fn cannot_create(pod: &str, container: &str, words: &str) -> Finding {
+    let secret =
+        words.contains("secret") && (words.contains("not found") || words.contains("couldn't find key"));
+    let (reason, remedy) = if secret {
+        (
+            reason::SECRET_MISSING,
+            "create the Secret with that key; the pod goes on by itself",
+        )
+    } else if words.contains("runAsNonRoot") {
+        (
+            reason::NOT_READY,
+            "choose an image that does not run as root (of Envoy: a distroless one)",
+        )
+    } else {
+        (reason::NOT_READY, "correct what the container refers to")
+    };
+    Finding {
+        reason,
+        message: format!("pod {pod} cannot start its container {container}: {words}; {remedy}"),
+    }
+}
+
+fn crashed(
+    pod: &str,
+    container: &ContainerStatus,
+    last: Option<&ContainerStateTerminated>,
+    limits: &Limits<'_>,
+) -> Finding {
+    let (restarts, name) = (container.restart_count, container.name.as_str());
+    if last.and_then(|last| last.reason.as_deref()) == Some("OOMKilled") {
+        return Finding {
+            reason: reason::OOM_KILLED,
+            message: format!(
+                "container {name} of pod {pod} used more memory than it may ({restarts} restarts); raise its memory, or lower sharedMemory or what the engine keeps in main memory"
+            ),
+        };
+    }
+    if name == limits.container && last.is_some_and(|last| did_not_start(last, limits)) {
+        return Finding {
+            reason: reason::START_TIMEOUT,
+            message: format!(
+                "the engine of pod {pod} was not ready within {} ({restarts} restarts); raise spec.lifecycle.startupTimeout, or look why it loads so long (kubectl logs {pod} -c {name} --previous)",
+                exactly(limits.startup)
+            ),
+        };
+    }
+    let code = last.map_or_else(String::new, |last| format!(" with exit code {}", last.exit_code));
+    Finding {
+        reason: reason::CRASH_LOOP,
+        message: format!(
+            "container {name} of pod {pod} ended{code} ({restarts} restarts); look at its log (kubectl logs {pod} -c {name} --previous)"
+        ),
+    }
+}
+
+/// Whether it was ended, not by itself, when its time to start was over. One that ends on SIGTERM chooses its exit code;
+/// one that had started lived for another time.
+fn did_not_start(last: &ContainerStateTerminated, limits: &Limits<'_>) -> bool {
+    let (Some(from), Some(to)) = (&last.started_at, &last.finished_at) else {
+        return false;
+    };
+    let lived = to.0.duration_since(from.0).unsigned_abs();
+    let over = limits.startup.saturating_sub(PROBE_STEP)..=limits.startup + ENDING;
+    matches!(last.exit_code, 0 | 137 | 143) && over.contains(&lived)
+}

@@ -1,0 +1,165 @@
+//! What one pod's status means, and what a person has to do about it. Pure; the words are those that the scheduler, the
+//! kubelet and the container runtime use.
+
+mod container;
+mod node;
+#[cfg(test)]
+mod tests;
+mod volumes;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStateWaiting, ContainerStatus, Pod, PodCondition};
+use kube::ResourceExt as _;
+use lmetric_api::pool::reason;
+
+pub use node::{Unscheduled, unschedulable};
+pub(super) use volumes::remedy as claim_remedy;
+pub use volumes::{stuck_on_volumes, waits_for_claim};
+
+/// What is the matter with a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// One of [`lmetric_api::pool::reason`].
+    pub reason: &'static str,
+    /// For a person: what is wrong, and what to do.
+    pub message: String,
+}
+
+/// What the classification of an engine's pod needs beside the pod.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits<'a> {
+    /// Now.
+    pub now: Timestamp,
+    /// Name of the container that matters.
+    pub container: &'a str,
+    /// Extended resource of accelerators.
+    pub resource: &'a str,
+    /// Time that a start may take.
+    pub startup: Duration,
+    /// What the kubelet says about volumes.
+    pub volumes: Option<&'a str>,
+    /// What to do about a claim that has no volume.
+    pub claim: &'a str,
+}
+
+/// Whether the pod is being ended or has ended.
+pub fn is_going(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Whether the pod serves: ready and not being ended.
+pub fn is_ready(pod: &Pod) -> bool {
+    ready_since(pod).is_some()
+}
+
+/// Since when the pod serves, in whole seconds; `None` when it does not.
+pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    if is_going(pod) {
+        return None;
+    }
+    let ready = condition(pod, "Ready").filter(|ready| ready.status == "True")?;
+    let since = ready.last_transition_time.as_ref();
+    Some(since.map_or(Timestamp::UNIX_EPOCH, |since| since.0))
+}
+
+/// Label value that tells pods of one template from those of another.
+pub fn template_of(pod: &Pod) -> Option<&str> {
+    pod.labels().get("pod-template-hash").map(String::as_str)
+}
+
+/// What is the matter with the pod; `None` when it serves.
+pub fn examine(pod: &Pod, limits: &Limits<'_>) -> Option<Finding> {
+    let name = pod.name_any();
+    if pod.metadata.deletion_timestamp.is_some() {
+        return node::left_behind(pod, limits.now).then(|| node::lost(pod, &name));
+    }
+    if is_going(pod) || is_ready(pod) {
+        return None;
+    }
+    if let Some(unscheduled) = unschedulable(pod, limits.resource) {
+        return Some(node::none_found(&name, &unscheduled, limits));
+    }
+    if let Some(finding) = containers(pod).find_map(|status| container::broken(&name, status, limits)) {
+        return Some(finding);
+    }
+    if let Some(words) = limits.volumes.filter(|_| stuck_on_volumes(pod, limits.now)) {
+        return Some(volumes::waits(&name, words));
+    }
+    let main = containers(pod).find(|container| container.name == limits.container);
+    let started = main.and_then(|container| Some((container, container.state.as_ref()?.running.as_ref()?)));
+    match started {
+        Some((main, _)) if main.started == Some(true) => Some(if node::is_silent(pod) {
+            node::lost(pod, &name)
+        } else {
+            Finding {
+                reason: reason::NOT_READY,
+                message: format!(
+                    "pod {name} runs and does not answer its readiness probe; look at its log (kubectl logs {name} -c {})",
+                    limits.container
+                ),
+            }
+        }),
+        Some((_, running)) => Some(starting(
+            &name,
+            running.started_at.as_ref().map(|at| at.0),
+            limits,
+        )),
+        None => Some(starting(&name, None, limits)),
+    }
+}
+
+fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status
+        .as_ref()?
+        .conditions
+        .as_ref()?
+        .iter()
+        .find(|condition| condition.type_ == kind)
+}
+
+fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.as_ref();
+    let first = status.and_then(|status| status.init_container_statuses.as_deref());
+    let then = status.and_then(|status| status.container_statuses.as_deref());
+    first.unwrap_or_default().iter().chain(then.unwrap_or_default())
+}
+
+fn waiting(container: &ContainerStatus) -> Option<&ContainerStateWaiting> {
+    container.state.as_ref()?.waiting.as_ref()
+}
+
+fn starting(pod: &str, since: Option<Timestamp>, limits: &Limits<'_>) -> Finding {
+    let limit = exactly(limits.startup);
+    let message = match since {
+        Some(since) => format!(
+            "pod {pod} loads its model: {} of at most {limit}",
+            minutes(limits.now.duration_since(since).unsigned_abs())
+        ),
+        None => format!("pod {pod} is being made; then it may load for {limit}"),
+    };
+    Finding {
+        reason: reason::STARTING,
+        message,
+    }
+}
+
+/// A time that a person has set.
+fn exactly(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds.is_multiple_of(60) {
+        format!("{} min", seconds / 60)
+    } else {
+        format!("{seconds} s")
+    }
+}
+
+/// Whole minutes, so that a message does not change with each look.
+fn minutes(time: Duration) -> String {
+    if time < Duration::from_mins(1) && !time.is_zero() {
+        return "less than a minute".to_owned();
+    }
+    format!("{} min", time.as_secs() / 60)
+}

@@ -1,0 +1,86 @@
+//! What single pods, and pods that cannot be made, do to a status.
+
+use super::*;
+
+#[test]
+fn a_lost_node_is_told_before_the_accelerators_that_are_missing_without_it() {
+    let (mut facts, outcome) = serving();
+    let mut silent = ready_status();
+    silent["conditions"][0]["status"] = json!("False");
+    facts.engine_pods = vec![waits(60), Arc::new(pod("a", silent))];
+    let status = of(&facts, &outcome);
+    for kind in [condition::READY, condition::DEGRADED] {
+        assert_eq!(said(&status, kind).1, reason::NODE_LOST, "{kind}");
+    }
+}
+
+#[rstest]
+#[case("pods \"a\" is forbidden: exceeded quota: gpus", "kubectl get resourcequota")]
+#[case(
+    "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"",
+    "pod-security.kubernetes.io/enforce"
+)]
+#[case("admission webhook \"w\" denied the request", "webhook objects to")]
+fn rejected_pods_come_with_the_remedy_of_what_rejects_them(#[case] words: &str, #[case] remedy: &str) {
+    let (mut facts, _) = serving();
+    facts.engine_pods.clear();
+    let mut rejecting = deployment(2, 0, 0, 0);
+    if let Some(status) = &mut rejecting.status {
+        let failure =
+            json!([{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": words}]);
+        status.conditions = serde_json::from_value(failure).ok();
+    }
+    let (_, why, message) = said(&of(&facts, &outcome(rejecting)), condition::DEGRADED);
+    assert_eq!(why, reason::PODS_REJECTED);
+    assert!(message.contains(words) && message.contains(remedy), "{message}");
+}
+
+#[rstest]
+#[case(1, Some(1))]
+#[case(0, Some(2))]
+#[case(2, None)]
+#[case(-30, None)]
+fn a_fresh_picker_counts_when_the_pools_envoy_has_asked_it(#[case] age: i64, #[case] again: Option<u64>) {
+    let (mut facts, outcome) = serving();
+    let mut status = ready_status();
+    status["conditions"][0]["lastTransitionTime"] = testing::ago(age);
+    facts.picker_pods = vec![Arc::new(pod("p", status))];
+    let report = compute(
+        &facts,
+        &InferencePoolStatus::default(),
+        Verdict::Applied(&outcome),
+    );
+    assert_eq!(report.again, again.map(Duration::from_secs));
+    let (state, why, _) = said(&report.status, condition::READY);
+    let expected = if again.is_some() {
+        ("False", reason::STARTING)
+    } else {
+        ("True", reason::SERVING)
+    };
+    assert_eq!((state.as_str(), why.as_str()), expected);
+    assert_eq!(said(&report.status, condition::PICKER_READY).0, "True");
+}
+
+#[test]
+fn a_fresh_picker_counts_at_once_beside_an_older_one_or_without_an_envoy() {
+    let (mut facts, outcome) = serving();
+    let mut status = ready_status();
+    status["conditions"][0]["lastTransitionTime"] = testing::ago(0);
+    facts.picker_pods = vec![Arc::new(pod("new", status.clone())), ready("old")];
+    assert_eq!(said(&of(&facts, &outcome), condition::READY).0, "True");
+    facts.picker_pods = vec![Arc::new(pod("new", status))];
+    facts.pool = Arc::new(testing::pool(&json!({"replicas": 2})));
+    assert_eq!(said(&of(&facts, &outcome), condition::READY).0, "True");
+}
+
+#[test]
+fn a_pod_without_a_running_container_is_looked_at_soon() {
+    let (mut facts, outcome) = serving();
+    facts.engine_pods = vec![ready("a"), waits(40)];
+    let report = compute(
+        &facts,
+        &InferencePoolStatus::default(),
+        Verdict::Applied(&outcome),
+    );
+    assert_eq!(report.again, Some(SOON));
+}
