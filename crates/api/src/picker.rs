@@ -55,8 +55,10 @@ pub enum Endpoints {
 /// Addresses to listen on; port 0 takes a free one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// gRPC, ext-proc.
+    /// gRPC, ext-proc: over TLS, unless that is off or has a port of its own.
     pub ext_proc: SocketAddr,
+    /// The same over TLS, where `ext_proc` is to be plaintext: for gateways of both kinds.
+    pub ext_proc_tls: Option<SocketAddr>,
     /// gRPC, health.
     pub health: SocketAddr,
     /// HTTP: metrics, readiness, debugging, and on Kubernetes draining, which engines ask for: there it is reached

@@ -122,6 +122,16 @@ const BAD: &[(&str, &str, &str)] = &[
         "listen.admin",
         "port of its own",
     ),
+    (
+        "listen: {extProcTls: \"0.0.0.0:9003\"}",
+        "listen.health",
+        "port of its own",
+    ),
+    (
+        "listen: {extProcTls: \"0.0.0.0:9004\"}\ntls: {mode: Off}",
+        "listen.extProcTls",
+        "SelfSigned",
+    ),
     ("tls: {mode: On}", "tls.mode", "SelfSigned"),
     ("tls: {mode: Files}", "tls.certFile", "certFile and keyFile"),
     (

@@ -55,6 +55,7 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         groups,
         tls,
         written,
+        conformance,
     } = loaded;
     let clock = Clock::start();
     let seed = KeySeed::new(rand::random());
@@ -122,7 +123,11 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         ..Limits::default()
     };
     let health = Health::new().await;
-    let server = ExtProcServer::new(picker, limits, tls, health.clone());
+    let mut server = ExtProcServer::new(picker, limits, tls, health.clone());
+    if conformance {
+        tracing::warn!("requests may choose their engine by a header, for the conformance suite");
+        server = server.for_conformance();
+    }
     registry.register_collector(Box::new(Streams(server.stats())));
     let pages = admin::Pages {
         scheduler: scheduler.clone(),
@@ -132,14 +137,20 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
     };
     let Listen {
         ext_proc,
+        ext_proc_tls,
         health: health_address,
         admin: admin_address,
     } = config.listen;
     let ext_proc = bind(&file, "listen.extProc", ext_proc).await?;
+    let secure = match ext_proc_tls {
+        Some(address) => Some(bind(&file, "listen.extProcTls", address).await?),
+        None => None,
+    };
     let health_listener = bind(&file, "listen.health", health_address).await?;
     let admin = bind(&file, "listen.admin", admin_address).await?;
     let listening = Listen {
         ext_proc: ext_proc.local_addr()?,
+        ext_proc_tls: secure.as_ref().map(TcpListener::local_addr).transpose()?,
         health: health_listener.local_addr()?,
         admin: admin.local_addr()?,
     };
@@ -203,6 +214,9 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
             tracing::error!(%error, "the health server failed");
         }
     });
+    if let Some(secure) = secure {
+        server = server.with_tls_on(secure);
+    }
     // the server ends by its own drain, before the rest
     let stop = CancellationToken::new();
     let drain = Drain {
@@ -213,6 +227,7 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
     tracing::info!(
         policy = config.policy.name(),
         ext_proc = %listening.ext_proc,
+        ext_proc_tls = listening.ext_proc_tls.map(tracing::field::display),
         health = %listening.health,
         admin = %listening.admin,
         "the picker serves"
