@@ -112,11 +112,11 @@ impl PolicyKind {
 
     /// The engine model that it simulates or counts attention by, if it does.
     pub const fn engine(self) -> Option<EngineChoice> {
-        let (model, gpu) = match self {
-            Self::LmetricMarginal(Marginal { model, gpu, .. })
-            | Self::LlmDTtft(LlmDTtft { model, gpu, .. })
-            | Self::PolyServe(PolyServe { model, gpu, .. }) => (model, gpu),
-            _ => return None,
+        let (Self::LmetricMarginal(Marginal { model, gpu, .. })
+        | Self::LlmDTtft(LlmDTtft { model, gpu, .. })
+        | Self::PolyServe(PolyServe { model, gpu, .. })) = self
+        else {
+            return None;
         };
         Some(EngineChoice { model, gpu })
     }

@@ -25,6 +25,7 @@ pub use world::{Run, Wiring, run as run_world};
 use std::process::ExitCode;
 
 use anyhow::bail;
+use lmetric_scheduler::PolicyKind;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -164,13 +165,16 @@ pub fn run(args: &SimulateArgs, stop: &CancellationToken) -> anyhow::Result<Exit
     })
 }
 
+/// The largest capacity, and that of each policy.
+type Found = (f64, Vec<(String, f64)>);
+
 /// The capacity of each policy and the largest of them; `None` when interrupted.
 fn measure_capacity(
     bench: &Bench<'_>,
     args: &SimulateArgs,
     seed: u64,
     stop: &CancellationToken,
-) -> anyhow::Result<Option<(f64, Vec<(String, f64)>)>> {
+) -> anyhow::Result<Option<Found>> {
     let policies = &args.policies.0;
     // about eight runs each
     let total = 8 * policies.len() as u64 * bench.arrivals(1.0, seed).jobs.len() as u64;
@@ -236,8 +240,6 @@ fn plan(args: &SimulateArgs, capacity: Option<f64>) -> Vec<Planned> {
     }
     plan
 }
-
-use lmetric_scheduler::PolicyKind;
 
 fn file_name(label: &str) -> String {
     let plain = |character: char| {

@@ -65,7 +65,7 @@ pub fn each<T: Sync, R: Send>(
 }
 
 struct Bar {
-    bar: ProgressBar,
+    shown: ProgressBar,
     name: String,
     items: usize,
     /// When a line was written last; none on a terminal.
@@ -82,14 +82,14 @@ impl Bar {
                 bar.set_style(style.progress_chars("━━─"));
                 bar.set_prefix(name.to_owned());
                 Self {
-                    bar,
+                    shown: bar,
                     name: name.to_owned(),
                     items,
                     said: None,
                 }
             }
             _ => Self {
-                bar: ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden()),
+                shown: ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden()),
                 name: name.to_owned(),
                 items,
                 said: Some(Mutex::new(Instant::now())),
@@ -98,9 +98,9 @@ impl Bar {
     }
 
     fn advance(&self, requests: u64, done: usize) {
-        self.bar.inc(requests);
+        self.shown.inc(requests);
         match &self.said {
-            None => self.bar.set_message(format!("{done} of {} runs", self.items)),
+            None => self.shown.set_message(format!("{done} of {} runs", self.items)),
             Some(said) => {
                 let mut said = said.lock();
                 if said.elapsed() >= LINE_EVERY {
@@ -108,9 +108,9 @@ impl Bar {
                     eprintln!(
                         "{}: {} s, {done} of {} runs, {} requests",
                         self.name,
-                        self.bar.elapsed().as_secs(),
+                        self.shown.elapsed().as_secs(),
                         self.items,
-                        self.bar.position()
+                        self.shown.position()
                     );
                 }
             }
@@ -118,6 +118,6 @@ impl Bar {
     }
 
     fn close(&self) {
-        self.bar.finish_and_clear();
+        self.shown.finish_and_clear();
     }
 }

@@ -2,8 +2,11 @@
 
 mod axis;
 mod label;
+mod lines;
 
 use std::fmt::Write as _;
+
+pub(crate) use self::lines::{Line, Plane, lines};
 
 use self::{
     axis::{Axis, tick_label},

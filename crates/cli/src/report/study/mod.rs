@@ -1,0 +1,236 @@
+//! The page of one or more studies: ratios, distributions, rates, imbalance, sweeps. No script, nothing fetched.
+
+mod charts;
+mod groups;
+mod table;
+
+use std::{fmt::Write as _, io::Write};
+
+use groups::{Colours, HERO, groups, is_plain, main_rate};
+
+use super::page::{STYLE, escape};
+use crate::{
+    simulate::{Settings, Study},
+    units::grouped,
+};
+
+/// Studies and what their ratios compare with.
+pub(super) struct Studies<'a> {
+    pub(super) studies: &'a [Study],
+    pub(super) baseline: &'a str,
+}
+
+impl Studies<'_> {
+    /// The page.
+    pub(super) fn render(&self) -> String {
+        let title = match self.studies {
+            [study] => headline(study, self.baseline),
+            _ => "Schedulers on the same fleets".to_owned(),
+        };
+        let mut html = format!(
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+             <title>{0}</title><style>{STYLE}</style></head><body><main><header><p class=\"eyebrow\">LMetric · simulated</p><h1>{0}</h1>",
+            escape(&title)
+        );
+        let cells: usize = self.studies.iter().map(|study| study.cells.len()).sum();
+        let _ = write!(
+            html,
+            "<p class=\"lede\">{} run{} in virtual time: engines of a model behind the scheduler and the prefix index that route online. Nothing here was measured on a GPU.</p>",
+            grouped(cells as u64),
+            if cells == 1 { "" } else { "s" }
+        );
+        if self.studies.len() > 1 {
+            html.push_str("<nav>");
+            for (number, study) in self.studies.iter().enumerate() {
+                let _ = write!(
+                    html,
+                    "<a href=\"#s{number}\">{}</a>",
+                    escape(&name(&study.settings))
+                );
+            }
+            html.push_str("</nav>");
+        }
+        html.push_str("</header>");
+        for (number, study) in self.studies.iter().enumerate() {
+            self.study(&mut html, number, study);
+        }
+        html.push_str(
+            "<section class=\"method\"><h2>How to read it</h2><p><b>TTFT</b>, time to first token: from arrival to the end of the engine step that made it. \
+             <b>TPOT</b>, time per output token: from first to last token, divided by tokens less one. <b>Cached</b>: prompt tokens found in the engine’s \
+             prefix cache at admission. <b>Spread</b>: requests on the fullest engine less those on the emptiest, mean over seconds.</p>\
+             <p>Means and quantiles are averaged over seeds. Capacity is the largest rate at which the mean TTFT of the last quarter of arrivals is at most \
+             1.5 × that of the second quarter, over all policies.</p></section>",
+        );
+        let tool = self
+            .studies
+            .first()
+            .map_or("", |study| study.settings.tool.as_str());
+        let _ = writeln!(
+            html,
+            "<footer>Made by lmetric {}.</footer></main></body></html>",
+            escape(tool)
+        );
+        html
+    }
+
+    fn study(&self, html: &mut String, number: usize, study: &Study) {
+        let _ = write!(html, "<article id=\"s{number}\">");
+        if self.studies.len() > 1 {
+            let _ = write!(
+                html,
+                "<h2 class=\"study\">{}</h2><p class=\"lede\">{}</p>",
+                escape(&name(&study.settings)),
+                escape(&headline(study, self.baseline))
+            );
+        }
+        if study.interrupted {
+            html.push_str("<div class=\"notes\" role=\"note\"><p>This study was interrupted: what had finished is shown.</p></div>");
+        }
+        let colours = Colours::of(study);
+        table::ratios(html, study, self.baseline, &colours);
+        charts::distributions(html, study, &colours);
+        charts::rates(html, study, &colours);
+        charts::imbalance(html, study, self.baseline);
+        charts::sweeps(html, study, self.baseline);
+        charts::forecasts(html, study);
+        table::canary(html, study);
+        settings(html, study);
+        html.push_str("</article>");
+    }
+
+    /// The ratios as JSON: trace, then policy, then figure.
+    pub(super) fn json(&self) -> serde_json::Value {
+        let studies = self.studies.iter().map(|study| table::json(study, self.baseline));
+        serde_json::Value::Array(studies.collect())
+    }
+
+    /// The ratios on a terminal.
+    pub(super) fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
+        for study in self.studies {
+            writeln!(out, "{}", name(&study.settings))?;
+            table::print(study, self.baseline, out)?;
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+}
+
+fn name(settings: &Settings) -> String {
+    let fleet = settings.fleet.parts.iter().map(|part| {
+        format!(
+            "{} × {} on {}",
+            part.count, part.engine.model.name, part.engine.gpu.name
+        )
+    });
+    format!("{}, {}", settings.trace, fleet.collect::<Vec<_>>().join(" and "))
+}
+
+/// What the study found, in one sentence.
+fn headline(study: &Study, baseline: &str) -> String {
+    let rate = main_rate(study);
+    let plain = groups(study, |cell| is_plain(cell) && cell.rate_scale == rate);
+    let find = |label: &str| plain.iter().find(|group| group.label() == label);
+    let (Some(hero), Some(other)) = (find(HERO), find("vllm")) else {
+        return format!("{} on {}", baseline, study.settings.trace);
+    };
+    let ratio =
+        |figure: fn(&crate::simulate::Figures) -> f64| other.mean(figure) / hero.mean(figure).max(1e-9);
+    let (ttft, tpot) = (
+        ratio(|figures| figures.ttft_ms.mean),
+        ratio(|figures| figures.tpot_ms.mean),
+    );
+    format!(
+        "Against vllm’s balancer, lmetric brings the first token {ttft:.1}× and each further one {tpot:.1}× as soon"
+    )
+}
+
+fn settings(html: &mut String, study: &Study) {
+    let Settings {
+        trace,
+        trace_hash,
+        format,
+        block_size,
+        left_out,
+        max_model_len,
+        fleet,
+        window_start_s,
+        window_end_s,
+        jitter_s,
+        warm_up_s,
+        event_delay_ms,
+        scrape_delay_ms,
+        bodies,
+        overlay,
+        hotspot,
+        tool: _,
+    } = &study.settings;
+    let mut rows = vec![
+        (
+            "trace",
+            format!("{trace} (xxh3 {trace_hash}), {format}, blocks of {block_size} tokens"),
+        ),
+        (
+            "window",
+            match window_end_s {
+                Some(end) => format!("{window_start_s} s to {end} s, the first {warm_up_s} s not measured"),
+                None => format!("{window_start_s} s to the end, the first {warm_up_s} s not measured"),
+            },
+        ),
+        ("jitter", format!("U(0, {jitter_s} s)")),
+    ];
+    for part in &fleet.parts {
+        let engine = &part.engine;
+        rows.push((
+            "engines",
+            format!(
+                "{} × {} on {}: {} tokens of KV cache, {} tokens and {} requests a step",
+                part.count,
+                engine.model.name,
+                engine.gpu.name,
+                grouped(u64::from(engine.usable_blocks()) * u64::from(engine.block_size)),
+                grouped(u64::from(engine.max_num_batched_tokens)),
+                engine.max_num_seqs
+            ),
+        ));
+    }
+    if let Some(longest) = max_model_len {
+        rows.push((
+            "left out",
+            format!(
+                "{left_out} requests of more than {} tokens",
+                grouped(u64::from(*longest))
+            ),
+        ));
+    }
+    if let Some(capacity) = &study.capacity {
+        rows.push((
+            "capacity",
+            format!(
+                "{:.2} × the trace’s rate, {:.1} requests a second",
+                capacity.rate_scale, capacity.rate
+            ),
+        ));
+    }
+    rows.push((
+        "picker",
+        format!(
+            "events after {event_delay_ms} ms, scrapes after {scrape_delay_ms} ms, {}, {}",
+            if *bodies {
+                "answers seen"
+            } else {
+                "answers not seen"
+            },
+            if *overlay {
+                "open requests’ blocks count as held"
+            } else {
+                "only stored blocks count as held"
+            }
+        ),
+    ));
+    rows.push(("hotspot detector", hotspot.clone()));
+    html.push_str("<section><h2>What was run</h2><dl class=\"meta\">");
+    for (name, value) in rows {
+        let _ = write!(html, "<dt>{name}</dt><dd>{}</dd>", escape(&value));
+    }
+    html.push_str("</dl></section>");
+}
