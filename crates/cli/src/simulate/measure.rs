@@ -391,7 +391,7 @@ impl Told {
 
 fn share(part: f64, all: f64) -> f64 {
     if all > 0.0 {
-        rounded(part / all * 1e3) / 1e3
+        (part / all * 1e6).round() / 1e6
     } else {
         0.0
     }

@@ -8,6 +8,8 @@ mod plan;
 mod pool;
 mod study;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod workload;
 mod world;
 

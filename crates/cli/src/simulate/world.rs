@@ -33,7 +33,7 @@ const SCRAPE: u64 = 1_000_000_000;
 /// How often the fleet's state is noted.
 const SAMPLE: u64 = 1_000_000_000;
 /// Moments between two looks at whether a person wants to stop.
-const PATIENCE: u32 = 4_096;
+const PATIENCE: u32 = 512;
 
 /// How information travels in the run.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -37,6 +37,8 @@ pub(crate) struct Plane<'a> {
     pub(crate) log: bool,
     /// How a y is written.
     pub(crate) write: fn(f64) -> String,
+    /// How a y is written at the axis.
+    pub(crate) tick: fn(f64) -> String,
     pub(crate) lines: Vec<Line<'a>>,
     /// Moments to mark on the x axis: where, how a reader is told, whether it is a strong one.
     pub(crate) marks: Vec<(f64, String, bool)>,
@@ -134,7 +136,7 @@ pub(crate) fn lines(plane: &Plane<'_>) -> String {
             "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{END}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             LEFT - 7.0,
             at + 4.0,
-            escape(&(plane.write)(tick))
+            escape(&(plane.tick)(tick))
         );
     }
     let _ = write!(
@@ -300,6 +302,7 @@ mod tests {
                     x_name: "x",
                     log,
                     write: |value| value.to_string(),
+                    tick: |value| value.to_string(),
                     lines: vec![line("a", Some(0), points.clone())],
                     marks: vec![],
                 });

@@ -6,12 +6,12 @@ mod lines;
 
 use std::fmt::Write as _;
 
-pub(crate) use self::lines::{Line, Plane, lines};
-
-use self::{
-    axis::{Axis, tick_label},
-    label::place,
+pub(crate) use self::{
+    axis::tick_label,
+    lines::{Line, Plane, lines},
 };
+
+use self::{axis::Axis, label::place};
 use super::page::escape;
 use crate::{stats::quantile, units::time_ms};
 

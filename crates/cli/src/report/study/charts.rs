@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{
     super::{
         page::escape,
-        plot::{Line, Plane, lines},
+        plot::{Line, Plane, lines, tick_label},
     },
     groups::{Colours, Figure, Group, groups, is_plain, main_rate},
 };
@@ -27,6 +27,10 @@ const DRAWN: [(&str, Figure); 4] = [
 
 fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
+}
+
+fn whole(count: f64) -> String {
+    format!("{count:.0}")
 }
 
 fn figure(html: &mut String, title: &str, sub: &str, plane: &Plane<'_>) {
@@ -68,6 +72,7 @@ pub(super) fn distributions(html: &mut String, study: &Study, colours: &Colours)
             x_name: "share of requests within the time, % (1 to 99)",
             log: true,
             write: time_ms,
+            tick: tick_label,
             lines: drawn.collect(),
             marks: Vec::new(),
         };
@@ -110,6 +115,7 @@ pub(super) fn rates(html: &mut String, study: &Study, colours: &Colours) {
             x_name: "requests a second",
             log: true,
             write: time_ms,
+            tick: tick_label,
             lines: drawn.collect(),
             marks: Vec::new(),
         };
@@ -159,7 +165,8 @@ pub(super) fn imbalance(html: &mut String, study: &Study, baseline: &str) {
             what: "Requests on the emptiest, the mean and the fullest engine over time",
             x_name: "minutes",
             log: false,
-            write: |value| format!("{value:.0}"),
+            write: whole,
+            tick: whole,
             lines: vec![
                 Line {
                     label: "mean",
@@ -251,6 +258,7 @@ pub(super) fn sweeps(html: &mut String, study: &Study, baseline: &str) {
                 x_name: parameter,
                 log: true,
                 write: time_ms,
+                tick: tick_label,
                 lines: drawn,
                 marks: Vec::new(),
             };
@@ -285,6 +293,7 @@ pub(super) fn forecasts(html: &mut String, study: &Study) {
         x_name: "share of requests within the error, % (to 95)",
         log: false,
         write: percent,
+        tick: percent,
         lines: drawn.collect(),
         marks: Vec::new(),
     };

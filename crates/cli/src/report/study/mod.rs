@@ -140,8 +140,18 @@ fn headline(study: &Study, baseline: &str) -> String {
         ratio(|figures| figures.tpot_ms.mean),
     );
     format!(
-        "Against vllm’s balancer, lmetric brings the first token {ttft:.1}× and each further one {tpot:.1}× as soon"
+        "lmetric brings the first token {} than vllm’s balancer, and each further one {}",
+        sooner(ttft, "sooner", "later"),
+        sooner(tpot, "faster", "slower")
     )
+}
+
+fn sooner(ratio: f64, better: &str, worse: &str) -> String {
+    if ratio >= 1.0 {
+        format!("{ratio:.1}× {better}")
+    } else {
+        format!("{:.1}× {worse}", 1.0 / ratio.max(1e-9))
+    }
 }
 
 fn settings(html: &mut String, study: &Study) {
