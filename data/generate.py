@@ -5,8 +5,9 @@
                                                  prefix, the rest a 2,560-token one, with short answers
     generate.py hotspot   BASE OUT [--seed 1]    the first 30 minutes of BASE; in minutes 10 to 15 twice its mean arrivals more, all
                                                  behind one 30,720-token prefix
-    generate.py thinking  BASE OUT [--seed 1]    the first 20 minutes of BASE; in minutes 10 to 14 a burst behind one long prefix with
-                                                 very long answers
+    generate.py thinking  BASE OUT [--seed 1]    two fifths of the requests of at most 8,192 tokens in the first 20 minutes of BASE; in
+                                                 minutes 10 to 14 five requests in two seconds more behind one 30,720-token prefix, with
+                                                 answers of about 5,000 tokens
     generate.py agentic   OUT [--seed 1] [--sessions 0.35] [--seconds 1500]
                                                  coding agents: five system prompts, sessions of 2 to 60 turns that grow to 58k tokens
 
@@ -68,11 +69,14 @@ def toolagent(base, rng):
     return rows
 
 
-def burst(base, rng, minutes, factor, prefix_blocks, own_mean, output_mean, output_least):
+def rate_of(base):
+    return len(base) / (base[-1]["timestamp"] / 1000)
+
+
+def burst(base, rng, minutes, rate, prefix_blocks, own_mean, output_mean, output_least):
     ids = Ids()
     prefix = ids.take(prefix_blocks)
     begin, end = minutes
-    rate = factor * len(base) / (base[-1]["timestamp"] / 1000)
     rows = list(base)
     at = begin * 60.0
     while True:
@@ -137,9 +141,11 @@ def main():
     elif args.kind == "toolagent":
         rows = toolagent(read(args.files[0]), rng)
     elif args.kind == "hotspot":
-        rows = burst(read(args.files[0], 1_800), rng, (10, 15), 2.0, 60, 800, 700, 16)
+        base = read(args.files[0], 1_800)
+        rows = burst(base, rng, (10, 15), 2 * rate_of(base), 60, 800, 700, 16)
     else:
-        rows = burst(read(args.files[0], 1_200), rng, (10, 14), 1.5, 60, 400, 4_000, 500)
+        base = [row for row in read(args.files[0], 1_200) if row["input_length"] <= 8_192 and rng.random() < 0.4]
+        rows = burst(base, rng, (10, 14), 2.5, 60, 1_500, 5_000, 2_000)
     rows.sort(key=lambda row: row["timestamp"])
     with open(args.files[-1], "w", encoding="utf-8") as out:
         for row in rows:

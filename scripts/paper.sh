@@ -8,7 +8,7 @@
 # mooncake-synthetic.jsonl (data/README.md says where from); without them the ten minutes of the former in data/ stand in
 # for both, and the report says so by the trace's name. The synthetic workloads are generated.
 #
-# LMETRIC names the program, FULL=1 asks for three seeds, more rates and finer sweeps.
+# LMETRIC names the program, WORKLOADS (like conversation-qwen2-7b) the fleets of the first and the last part, FULL=1 asks for three seeds, more rates and finer sweeps.
 set -eu
 
 out=${1:?usage: scripts/paper.sh OUT [TRACES]}
@@ -83,8 +83,8 @@ if [ "${FULL:-}" = 1 ]; then
     step=0.05
 fi
 
-workloads='conversation-qwen3-30b-a3b toolagent-qwen3-30b-a3b agentic-qwen3-30b-a3b synthetic-qwen3-30b-a3b hotspot-qwen3-30b-a3b
-    conversation-qwen2-7b toolagent-qwen2-7b'
+workloads=${WORKLOADS-'conversation-qwen3-30b-a3b toolagent-qwen3-30b-a3b agentic-qwen3-30b-a3b synthetic-qwen3-30b-a3b hotspot-qwen3-30b-a3b
+    conversation-qwen2-7b toolagent-qwen2-7b'}
 [ "${FULL:-}" = 1 ] && workloads="$workloads agentic-qwen2-7b synthetic-qwen2-7b hotspot-qwen2-7b"
 
 # Every policy at half of capacity; figures 22 and 26.
@@ -113,9 +113,8 @@ study toolagent-preble toolagent qwen3-30b-a3b --policies lmetric --fraction 0.5
     --sweep preble.threshold=0.1,0.9 --sweep polyserve.tpot=0.01,0.04,0.08
 
 # §5.2 and figure 21: the detector on and off.
-scale=$(capacity hotspot-qwen3-30b-a3b hotspot qwen3-30b-a3b)
 for action in filter off; do
-    study "hotspot-detector-$action" hotspot qwen3-30b-a3b --policies lmetric --fraction 0.5 --capacity "$scale" --seeds $detector_seeds --hotspot $action
+    study "hotspot-detector-$action" hotspot qwen3-30b-a3b --policies lmetric --rate-scale 1 --seeds $detector_seeds --hotspot $action
     study "thinking-detector-$action" thinking qwen3-30b-a3b --policies lmetric,vllm --rate-scale 1 --seeds $detector_seeds --hotspot $action
 done
 

@@ -133,6 +133,16 @@ impl Study {
         Ok(study)
     }
 
+    /// Takes the runs of another study of the same requests and fleet, but for those that are here already.
+    pub fn extend(&mut self, other: Self) {
+        self.interrupted |= other.interrupted;
+        for cell in other.cells {
+            if !self.cells.contains(&cell) {
+                self.cells.push(cell);
+            }
+        }
+    }
+
     /// As bytes.
     pub fn bytes(&self) -> anyhow::Result<Vec<u8>> {
         let mut bytes = serde_json::to_vec(self).context("a study is always JSON")?;

@@ -244,3 +244,171 @@ fn settings(html: &mut String, study: &Study) {
     }
     html.push_str("</dl></section>");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        simulate::{Cell, FleetRequest, FleetSpec, Outcome, SCHEMA, Share, Timeline},
+        stats::Stats,
+    };
+
+    fn cell(policy: &str, rate_scale: f64, seed: u64, ms: f64) -> Cell {
+        let stats = Stats {
+            count: 10,
+            mean: ms,
+            p50: ms,
+            p90: ms,
+            p99: 2.0 * ms,
+            max: 3.0 * ms,
+        };
+        let mut outcome = Outcome {
+            ttft_cdf_ms: (0..=100).map(|at| ms * f64::from(at) / 50.0).collect(),
+            tpot_cdf_ms: (0..=100).map(f64::from).collect(),
+            timeline: Timeline {
+                step_s: 15.0,
+                least: vec![0.0, 1.0],
+                mean: vec![1.0, 2.0],
+                most: vec![3.0, 4.0],
+                alarms: vec![0, 2],
+                filters: vec![0, 1],
+            },
+            ..Outcome::default()
+        };
+        outcome.figures.rate = 3.0 * rate_scale;
+        (
+            outcome.figures.ttft_ms,
+            outcome.figures.tpot_ms,
+            outcome.figures.e2e_ms,
+        ) = (stats, stats, stats);
+        Cell {
+            label: policy.to_owned(),
+            policy: policy.parse().unwrap(),
+            sweep: None,
+            share: Share::Whole,
+            rate_scale,
+            fraction: None,
+            seed,
+            outcome,
+        }
+    }
+
+    fn study() -> Study {
+        let mut cells = Vec::new();
+        for seed in [1, 2] {
+            for rate in [1.0, 2.0, 3.0] {
+                cells.push(cell("lmetric", rate, seed, 100.0 * rate));
+                cells.push(cell("vllm", rate, seed, 250.0 * rate));
+                cells.push(cell("bailian(lambda=0.5)", rate, seed, 150.0 * rate));
+            }
+        }
+        for (value, ms) in [("0.2", 300.0), ("0.5", 220.0)] {
+            let mut swept = cell(&format!("bailian(lambda={value})"), 2.0, 1, ms);
+            swept.sweep = Some(("lambda".to_owned(), value.to_owned()));
+            cells.push(swept);
+        }
+        for share in [Share::Canary, Share::Rest] {
+            cells.push(Cell {
+                share,
+                ..cell("lmetric", 2.0, 1, 50.0)
+            });
+        }
+        let fleet = FleetSpec::new(&FleetRequest {
+            engines: 16,
+            gpu: "H20",
+            gpu_file: None,
+            model: "qwen2-7b",
+            model_file: None,
+            utilization: 0.85,
+            max_num_batched_tokens: 8_192,
+            max_num_seqs: 256,
+        });
+        Study {
+            schema: SCHEMA.to_owned(),
+            settings: Settings {
+                trace: "a<b>.jsonl".to_owned(),
+                trace_hash: "0".to_owned(),
+                format: "mooncake".to_owned(),
+                block_size: 512,
+                left_out: 0,
+                max_model_len: None,
+                fleet: fleet.unwrap(),
+                window_start_s: 0.0,
+                window_end_s: None,
+                jitter_s: 3.0,
+                warm_up_s: 0.0,
+                event_delay_ms: 5.0,
+                scrape_delay_ms: 50.0,
+                bodies: false,
+                overlay: true,
+                hotspot: "filter".to_owned(),
+                tool: "0".to_owned(),
+            },
+            capacity: None,
+            cells,
+            interrupted: true,
+        }
+    }
+
+    fn render(studies: &[Study]) -> String {
+        Studies {
+            studies,
+            baseline: HERO,
+        }
+        .render()
+    }
+
+    #[test]
+    fn the_page_is_self_contained_and_has_every_part() {
+        let html = render(&[study()]);
+        for part in [
+            "<h1>lmetric brings the first token 2.5× sooner",
+            "Distributions",
+            "Against the rate",
+            "Balance over time",
+            "bailian: lambda swept",
+            "Canary",
+            "class=\"mark strong\"",
+            "was interrupted",
+            "a&lt;b&gt;.jsonl",
+            "prefers-color-scheme: dark",
+            "data-value=\"200\"",
+        ] {
+            assert!(html.contains(part), "{part}");
+        }
+        for never in ["<script", "http://", "https://", "NaN", "a<b>"] {
+            assert!(!html.contains(never), "{never}");
+        }
+    }
+
+    #[test]
+    fn several_studies_are_found_by_links() {
+        let html = render(&[study(), study()]);
+        assert!(html.contains("href=\"#s1\"") && html.contains("<article id=\"s1\">"));
+    }
+
+    #[test]
+    fn ratios_compare_with_the_baseline_at_every_rate() {
+        let studies = [study()];
+        let of = |baseline| {
+            Studies {
+                studies: &studies,
+                baseline,
+            }
+            .json()
+        };
+        let ratio = |json: &serde_json::Value, policy: &str| {
+            json[0]["rates"][1]["policies"][policy]["TTFT mean"]["ratio"].as_f64()
+        };
+        assert_eq!(ratio(&of(HERO), "vllm"), Some(2.5));
+        assert_eq!(ratio(&of("vllm"), "lmetric"), Some(0.4));
+        assert_eq!(ratio(&of("nobody"), "vllm"), None);
+        let mut text = Vec::new();
+        let all = Studies {
+            studies: &studies,
+            baseline: HERO,
+        };
+        all.print(&mut text).unwrap();
+        assert!(String::from_utf8(text).unwrap().contains("bailian(lambda=0.5)"));
+    }
+}
