@@ -107,7 +107,7 @@ study toolagent-ablations toolagent qwen3-30b-a3b --fraction 0.5 --capacity "$sc
     --policies 'lmetric,lmetric(work=miss-ratio),lmetric(crowd=tokens),lmetric(crowd=decode),lmetric(queue=false),lmetric-marginal,lmetric-marginal(alpha=1),lmetric-marginal(capacity=true)'
 # Figures 15 and 16: an oracle, a tuned simulator, an untuned one.
 study toolagent-simulators toolagent qwen3-30b-a3b --fraction 0.5 --capacity "$scale" --seeds $seeds \
-    --policies 'lmetric,llm-d-ttft,llm-d-ttft(error=0.122),llm-d-ttft(model=qwen2-7b)'
+    --policies 'lmetric,llm-d-ttft,llm-d-ttft(error=0.08),llm-d-ttft(error=0.122),llm-d-ttft(model=qwen2-7b)'
 # Figures 26 and 34: Preble and PolyServe with what they are tuned by.
 study toolagent-preble toolagent qwen3-30b-a3b --policies lmetric --fraction 0.5 --capacity "$scale" --seeds $seeds \
     --sweep preble.threshold=0.1,0.9 --sweep polyserve.tpot=0.01,0.04,0.08
