@@ -114,7 +114,7 @@ study toolagent-preble toolagent qwen3-30b-a3b --policies lmetric --fraction 0.5
 
 # §5.2 and figure 21: the detector on and off.
 for action in filter off; do
-    study "hotspot-detector-$action" hotspot qwen3-30b-a3b --policies lmetric --rate-scale 1 --seeds $detector_seeds --hotspot $action
+    study "hotspot-detector-$action" hotspot qwen2-7b --policies lmetric --rate-scale 1 --seeds $detector_seeds --hotspot $action
     study "thinking-detector-$action" thinking qwen3-30b-a3b --policies lmetric,vllm --rate-scale 1 --seeds $detector_seeds --hotspot $action
 done
 
