@@ -121,7 +121,7 @@ done
 # Figure 29: a third of the fleet under lmetric, two thirds under vLLM's balancer.
 scale=$(capacity conversation-qwen3-30b-a3b conversation qwen3-30b-a3b)
 engines=18
-study conversation-canary conversation qwen3-30b-a3b --policies vllm --canary lmetric --rate-scale "$(awk "BEGIN { print $scale / 2 }")" --seeds $seeds
+study conversation-canary conversation qwen3-30b-a3b --policies vllm,lmetric --canary lmetric --rate-scale "$(awk "BEGIN { print $scale / 2 * 18 / 16 }")" --seeds $seeds
 engines=16
 
 # Figure 23: against the rate.

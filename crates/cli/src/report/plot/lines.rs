@@ -7,6 +7,8 @@ use crate::report::page::escape;
 
 /// Where lines end; names stand to the right of it.
 const END: f64 = 344.0;
+/// Room beside the plot for long ticks, and more of it for long names.
+const MARGIN: f64 = 14.0;
 /// Least distance of two names, in the plot's own units.
 const APART: f64 = 15.0;
 /// Labelled ticks of an axis, about.
@@ -125,7 +127,9 @@ pub(crate) fn lines(plane: &Plane<'_>) -> String {
     let x = |value: f64| LEFT + xs.along(value) * (END - LEFT);
     let y = |value: f64| BOTTOM - ys.along(value) * (BOTTOM - TOP);
     let mut svg = format!(
-        "<svg class=\"plot\" viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"{}\">",
+        "<svg class=\"plot\" viewBox=\"{:.0} 0 {:.0} {:.0}\" role=\"img\" aria-label=\"{}\">",
+        -MARGIN,
+        WIDTH + 2.5 * MARGIN,
         HEIGHT + 18.0,
         escape(plane.what)
     );
