@@ -23,7 +23,7 @@ pub(crate) struct RawConfig {
     listen: RawListen,
     #[serde(default)]
     tls: RawTls,
-    #[serde(default = "lmetric", deserialize_with = "word")]
+    #[serde(default)]
     policy: Policy,
     #[serde(default = "filter", deserialize_with = "word")]
     hotspot: Hotspot,
@@ -175,10 +175,6 @@ impl Default for RawLimits {
     }
 }
 
-fn lmetric() -> Policy {
-    Policy::Lmetric
-}
-
 fn filter() -> Hotspot {
     Hotspot::Filter
 }
@@ -206,16 +202,6 @@ fn image_tokens() -> u32 {
 /// A value that is one of a few words.
 trait Word: Sized + 'static {
     const WORDS: &'static [(&'static str, Self)];
-}
-
-impl Word for Policy {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("lmetric", Self::Lmetric),
-        ("vllm", Self::Vllm),
-        ("round-robin", Self::RoundRobin),
-        ("random", Self::Random),
-        ("least-request", Self::LeastRequest),
-    ];
 }
 
 impl Word for Hotspot {
@@ -327,6 +313,7 @@ impl RawConfig {
             log,
         } = self;
         let check = Check { file };
+        check.policy(policy)?;
         let models = check.models(models)?;
         let tokenizer_cache = tokenizer_cache
             .map(|path| check.path("tokenizerCache", path))
@@ -411,6 +398,24 @@ impl Check<'_> {
         remedy: impl Into<String>,
     ) -> ConfigError {
         ConfigError::new(self.file, field, problem, remedy)
+    }
+
+    /// Only a simulation knows the fleet's own step times.
+    fn policy(&self, policy: Policy) -> Result<(), ConfigError> {
+        let unnamed = policy
+            .engine()
+            .is_some_and(|engine| engine.model.profile().is_none());
+        if policy.simulates() && unnamed {
+            return Err(self.error(
+                "policy.model",
+                format!("{} simulates engines and no engine model is named", policy.name()),
+                format!(
+                    "write {{name: {}, model: qwen2-7b, gpu: H20}} with the model and GPU nearest to the engines'",
+                    policy.name()
+                ),
+            ));
+        }
+        Ok(())
     }
 
     fn within<T: PartialOrd + fmt::Debug + Copy>(

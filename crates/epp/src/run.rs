@@ -4,8 +4,9 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use lmetric_api::{ConfigError, Hotspot, Listen, PickerConfig, Policy};
+use lmetric_engine::{EngineConfig, Gpu, Model, SimulatedSteps};
 use lmetric_prefix::{KeySeed, SharedIndex};
-use lmetric_scheduler::{HotspotAction, PolicyKind, Scheduler, SchedulerConfig};
+use lmetric_scheduler::{EngineModel, HotspotAction, Scheduler, SchedulerConfig};
 use lmetric_telemetry::{Admin, Ended, Logs, Readiness, Tasks, termination};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_stream::wrappers::TcpListenerStream;
@@ -276,13 +277,8 @@ async fn report(health: Health, mut ready: watch::Receiver<bool>, token: Cancell
 /// The scheduler's part of the configuration.
 pub(crate) fn scheduler_config(config: &PickerConfig) -> SchedulerConfig {
     SchedulerConfig {
-        policy: match config.policy {
-            Policy::Lmetric => PolicyKind::Lmetric,
-            Policy::Vllm => PolicyKind::Vllm,
-            Policy::RoundRobin => PolicyKind::RoundRobin,
-            Policy::Random => PolicyKind::Random,
-            Policy::LeastRequest => PolicyKind::LeastRequest,
-        },
+        policy: config.policy,
+        engine: engine_model(config.policy),
         hotspot: match config.hotspot {
             Hotspot::Filter => HotspotAction::Filter,
             Hotspot::LoadOnly => HotspotAction::LoadOnly,
@@ -293,6 +289,18 @@ pub(crate) fn scheduler_config(config: &PickerConfig) -> SchedulerConfig {
         decisions: DECISIONS,
         speed: config.speed,
     }
+}
+
+/// vLLM's default share of the GPU's memory; the model's step times do not depend on it.
+const MEMORY_SHARE: f64 = 0.9;
+
+/// The step times that the policy asks for; none where it needs none or names no engine.
+fn engine_model(policy: Policy) -> Option<EngineModel> {
+    let engine = policy.engine()?;
+    let model = Model::profile(engine.model.profile()?)?;
+    let gpu = Gpu::profile(engine.gpu.profile())?;
+    let config = EngineConfig::new(gpu, model, MEMORY_SHARE);
+    Some(EngineModel::new(SimulatedSteps::new(&config)))
 }
 
 async fn bind(file: &Path, field: &str, address: SocketAddr) -> Result<TcpListener, ConfigError> {
