@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use kube::ResourceExt as _;
 use lmetric_api::pool::{Component, reason};
 
 use super::{
+    Verdict,
     conditions::whole_second,
-    pod::{Limits, examine, ready_since},
+    engines::rejected,
+    pod::{Finding, Limits, examine, ready_since},
 };
 use crate::dereference::Facts;
 
@@ -33,8 +36,8 @@ pub(super) fn until_picker_is_known(facts: &Facts) -> Option<Duration> {
 
 const FOREVER: Duration = Duration::from_hours(24 * 365);
 
-/// What is the matter with the pods of a component, if something is.
-pub(super) fn worst(facts: &Facts, component: Component) -> Option<String> {
+/// What is the matter with the pods of a component, if something is: what waiting alone does not mend before what it does.
+pub(super) fn finding(facts: &Facts, verdict: Verdict<'_>, component: Component) -> Option<Finding> {
     let pods = match component {
         Component::Engine => &facts.engine_pods,
         Component::Picker => &facts.picker_pods,
@@ -49,10 +52,22 @@ pub(super) fn worst(facts: &Facts, component: Component) -> Option<String> {
         volumes: None,
         claim: "look at the claims that the pod names (kubectl get pvc)",
     };
+    let refused = match verdict {
+        Verdict::Applied(outcome) => outcome
+            .deployment(&component.object_name(&facts.pool.name_any()))
+            .and_then(rejected),
+        Verdict::Unbuildable(_) => None,
+    };
     let mut findings: Vec<_> = pods.iter().filter_map(|pod| examine(pod, &limits)).collect();
     findings.sort_by_key(|finding| finding.reason == reason::STARTING);
-    findings.into_iter().next().map(|finding| match finding.reason {
-        reason::STARTING => format!("no {} is ready yet", component.as_str()),
+    refused.into_iter().chain(findings).next()
+}
+
+/// The same in words, where no pod of it is ready.
+pub(super) fn worst(facts: &Facts, verdict: Verdict<'_>, component: Component) -> Option<String> {
+    finding(facts, verdict, component).map(|finding| match (finding.reason, component) {
+        (reason::STARTING, Component::Envoy) => "no Envoy is ready yet".to_owned(),
+        (reason::STARTING, _) => format!("no {} is ready yet", component.as_str()),
         _ => finding.message,
     })
 }

@@ -9,9 +9,9 @@ use lmetric_api::pool::{Component, condition::condition, reason};
 
 use super::{
     Verdict,
-    components::{until_picker_is_known, worst},
+    components::{finding, until_picker_is_known, worst},
     engines::{Engines, is_stuck},
-    pod::is_ready,
+    pod::{Finding, is_ready},
     troubles::{is_essential, told},
 };
 use crate::dereference::Facts;
@@ -104,7 +104,7 @@ impl Draft<'_> {
     }
 
     fn envoy_down(&self) -> String {
-        let words = worst(self.facts, Component::Envoy);
+        let words = worst(self.facts, self.verdict, Component::Envoy);
         words.unwrap_or_else(|| "no Envoy is ready yet".to_owned())
     }
 
@@ -124,6 +124,13 @@ impl Draft<'_> {
         if let Some(finding) = self.engines.trouble() {
             return (TRUE, finding.reason, finding.message.clone());
         }
+        if let Some(finding) = self.surroundings() {
+            return (TRUE, finding.reason, finding.message);
+        }
+        let (status, reason, message) = self.route();
+        if status == FALSE {
+            return (TRUE, reason, message);
+        }
         if let Some(missing) = self.missing_monitoring() {
             return (TRUE, reason::OPTIONAL_API_MISSING, missing);
         }
@@ -136,6 +143,14 @@ impl Draft<'_> {
         (FALSE, reason::AS_EXPECTED, "nothing is wrong".to_owned())
     }
 
+    /// What is the matter with a picker or an Envoy that waiting alone does not mend.
+    fn surroundings(&self) -> Option<Finding> {
+        [Component::Picker, Component::Envoy]
+            .into_iter()
+            .filter_map(|component| finding(self.facts, self.verdict, component))
+            .find(|finding| finding.reason != reason::STARTING)
+    }
+
     fn picker_ready(&self) -> Said {
         let ready = self.facts.picker_pods.iter().filter(|pod| is_ready(pod)).count();
         let wanted = self.facts.pool.spec.picker.replicas;
@@ -143,11 +158,11 @@ impl Draft<'_> {
             return (
                 TRUE,
                 reason::AS_EXPECTED,
-                format!("{ready} of {wanted} pickers are ready"),
+                format!("pickers ready: {ready}, wanted: {wanted}"),
             );
         }
-        let words =
-            worst(self.facts, Component::Picker).unwrap_or_else(|| "no picker is ready yet".to_owned());
+        let words = worst(self.facts, self.verdict, Component::Picker)
+            .unwrap_or_else(|| "no picker is ready yet".to_owned());
         (FALSE, reason::PICKER_DOWN, words)
     }
 

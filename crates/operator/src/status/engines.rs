@@ -143,7 +143,7 @@ fn passing(pod: &Pod, finding: Finding, limits: &Limits<'_>, draining: i32) -> F
 }
 
 /// The API server lets no pod be made.
-fn rejected(running: &Deployment) -> Option<Finding> {
+pub(super) fn rejected(running: &Deployment) -> Option<Finding> {
     let conditions = running.status.as_ref()?.conditions.as_ref()?;
     let failure = conditions.iter().find(|condition| {
         is(condition.type_.as_deref(), "ReplicaFailure") && is(condition.status.as_deref(), "True")

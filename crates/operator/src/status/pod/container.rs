@@ -61,8 +61,8 @@ pub(super) fn broken(pod: &str, container: &ContainerStatus, limits: &Limits<'_>
 }
 
 fn cannot_create(pod: &str, container: &str, words: &str) -> Finding {
-    let secret =
-        words.contains("secret") && (words.contains("not found") || words.contains("couldn't find key"));
+    let of_a_secret = words.contains("secret") || words.contains("Secret");
+    let secret = of_a_secret && (words.contains("not found") || words.contains("couldn't find key"));
     let (reason, remedy) = if secret {
         (
             reason::SECRET_MISSING,

@@ -91,17 +91,25 @@ pub fn examine(pod: &Pod, limits: &Limits<'_>) -> Option<Finding> {
     let main = containers(pod).find(|container| container.name == limits.container);
     let started = main.and_then(|container| Some((container, container.state.as_ref()?.running.as_ref()?)));
     match started {
-        Some((main, _)) if main.started == Some(true) => Some(if node::is_silent(pod) {
-            node::lost(pod, &name)
-        } else {
-            Finding {
-                reason: reason::NOT_READY,
-                message: format!(
-                    "pod {name} runs and does not answer its readiness probe; look at its log (kubectl logs {name} -c {})",
-                    limits.container
-                ),
-            }
-        }),
+        Some((main, running)) if main.started == Some(true) => {
+            let since = running.started_at.as_ref().map(|at| at.0);
+            Some(if node::is_silent(pod) {
+                node::lost(pod, &name)
+            } else if is_fresh(pod, since, limits) {
+                Finding {
+                    reason: reason::STARTING,
+                    message: format!("pod {name} has started and is not ready yet"),
+                }
+            } else {
+                Finding {
+                    reason: reason::NOT_READY,
+                    message: format!(
+                        "pod {name} runs and does not answer its readiness probe; look at its log (kubectl logs {name} -c {})",
+                        limits.container
+                    ),
+                }
+            })
+        }
         Some((_, running)) => Some(starting(
             &name,
             running.started_at.as_ref().map(|at| at.0),
@@ -109,6 +117,17 @@ pub fn examine(pod: &Pod, limits: &Limits<'_>) -> Option<Finding> {
         )),
         None => Some(starting(&name, None, limits)),
     }
+}
+
+/// Whether the container that started at `since` may still become ready for the first time: its readiness is probed
+/// only after it has started.
+fn is_fresh(pod: &Pod, since: Option<Timestamp>, limits: &Limits<'_>) -> bool {
+    let Some(since) = since else {
+        return false;
+    };
+    let changed = condition(pod, "Ready").and_then(|ready| ready.last_transition_time.as_ref());
+    let was_ready = changed.is_some_and(|changed| changed.0 > since);
+    !was_ready && limits.now.duration_since(since).unsigned_abs() < limits.startup
 }
 
 fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {

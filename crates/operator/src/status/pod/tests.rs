@@ -42,6 +42,13 @@ fn running(seconds: i64, started: bool) -> Value {
     )
 }
 
+fn lost_readiness() -> Value {
+    let mut status = running(125, true);
+    status["conditions"] =
+        json!([{"type": "Ready", "status": "False", "lastTransitionTime": testing::ago(60)}]);
+    status
+}
+
 #[rstest]
 #[case(
     unscheduled("0/2 nodes are available: 2 Insufficient nvidia.com/gpu."),
@@ -81,7 +88,7 @@ fn running(seconds: i64, started: bool) -> Value {
 #[case(waiting("ImagePullBackOff", "Back-off pulling image", &json!({}), 0), reason::IMAGE_PULL, "pullSecrets")]
 #[case(waiting("ErrImageNeverPull", "not present", &json!({}), 0), reason::IMAGE_PULL, "vllm:1")]
 #[case(waiting("CreateContainerConfigError", "secret \"hf-token\" not found", &json!({}), 0), reason::SECRET_MISSING, "create the Secret")]
-#[case(waiting("CreateContainerConfigError", "couldn't find key token in Secret secret n/hf", &json!({}), 0), reason::SECRET_MISSING, "with that key")]
+#[case(waiting("CreateContainerConfigError", "couldn't find key token in Secret n/hf", &json!({}), 0), reason::SECRET_MISSING, "with that key")]
 #[case(waiting("CreateContainerConfigError", "configmap \"c\" not found", &json!({}), 0), reason::NOT_READY, "configmap")]
 #[case(waiting("CrashLoopBackOff", "", &ended(1, "Error", 9), 4), reason::CRASH_LOOP, "exit code 1 (4 restarts)")]
 #[case(waiting("CrashLoopBackOff", "", &ended(137, "OOMKilled", 9), 4), reason::OOM_KILLED, "raise its memory")]
@@ -95,7 +102,9 @@ fn running(seconds: i64, started: bool) -> Value {
 #[case(container(&json!({"running": {"startedAt": testing::ago(3)}}), &ended(1, "Error", 9), 3, false), reason::CRASH_LOOP, "3 restarts")]
 #[case(waiting("ContainerCreating", "", &json!({}), 0), reason::STARTING, "30 min")]
 #[case(running(125, false), reason::STARTING, "2 min of at most 30 min")]
-#[case(running(125, true), reason::NOT_READY, "readiness probe")]
+#[case(running(125, true), reason::STARTING, "not ready yet")]
+#[case(running(1_900, true), reason::NOT_READY, "readiness probe")]
+#[case(lost_readiness(), reason::NOT_READY, "readiness probe")]
 #[case(json!({}), reason::STARTING, "is being made")]
 fn each_state_has_its_reason_and_a_remedy(#[case] status: Value, #[case] reason: &str, #[case] words: &str) {
     let finding = examine(&testing::pod("p-engine-1", status), &testing::limits(None))

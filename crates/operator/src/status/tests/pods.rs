@@ -84,3 +84,55 @@ fn a_pod_without_a_running_container_is_looked_at_soon() {
     );
     assert_eq!(report.again, Some(SOON));
 }
+
+#[rstest]
+#[case::picker(Component::Picker)]
+#[case::envoy(Component::Envoy)]
+fn a_part_that_only_a_person_can_mend_degrades_a_pool_that_serves(#[case] part: Component) {
+    let (mut facts, outcome) = serving();
+    let mut stuck = waits(60);
+    if let Some(pod) = Arc::get_mut(&mut stuck) {
+        pod.metadata.name = Some(format!("qwen-{}-2", part.as_str()));
+    }
+    let pods = match part {
+        Component::Picker => &mut facts.picker_pods,
+        _ => &mut facts.envoy_pods,
+    };
+    pods.push(stuck);
+    let status = of(&facts, &outcome);
+    assert_eq!(said(&status, condition::READY).0, "True");
+    let (degraded, why, message) = said(&status, condition::DEGRADED);
+    assert_eq!(
+        (degraded.as_str(), why.as_str()),
+        ("True", reason::INSUFFICIENT_GPU)
+    );
+    assert!(message.contains(part.as_str()), "{message}");
+}
+
+#[test]
+fn pickers_that_may_not_be_made_say_why() {
+    let (mut facts, mut outcome) = serving();
+    facts.picker_pods.clear();
+    let mut rejecting = deployment(1, 0, 0, 0);
+    rejecting.metadata.name = Some("qwen-picker".to_owned());
+    if let Some(status) = &mut rejecting.status {
+        let failure = json!([{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota: pods"}]);
+        status.conditions = serde_json::from_value(failure).ok();
+    }
+    outcome.applied.deployments.push(rejecting);
+    let status = of(&facts, &outcome);
+    assert_eq!(said(&status, condition::DEGRADED).1, reason::PODS_REJECTED);
+    let (_, why, message) = said(&status, condition::READY);
+    assert_eq!(why, reason::PICKER_DOWN);
+    assert!(message.contains("exceeded quota"), "{message}");
+}
+
+#[test]
+fn a_route_without_its_apis_degrades_a_pool_that_serves_by_its_own_envoy() {
+    let (mut facts, outcome) = serving();
+    let both = json!({"replicas": 2, "gateway": {"standalone": {}, "parentRefs": [{"name": "g"}]}});
+    facts.pool = Arc::new(testing::pool(&both));
+    let status = of(&facts, &outcome);
+    assert_eq!(said(&status, condition::READY).0, "True");
+    assert_eq!(said(&status, condition::DEGRADED).1, reason::OPTIONAL_API_MISSING);
+}
