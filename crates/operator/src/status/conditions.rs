@@ -127,7 +127,7 @@ impl Draft<'_> {
         if let Some(finding) = self.surroundings() {
             return (TRUE, finding.reason, finding.message);
         }
-        let (status, reason, message) = self.route();
+        let ((status, reason, message), _) = self.route();
         if status == FALSE {
             return (TRUE, reason, message);
         }
