@@ -59,7 +59,7 @@ impl Draft<'_> {
     }
 
     /// The condition, and an object that is to be applied.
-    fn route(&self) -> (Said, Option<String>) {
+    pub(super) fn route(&self) -> (Said, Option<String>) {
         let spec = &self.facts.pool.spec;
         let (apis, gateways) = (self.facts.apis, &self.facts.gateways);
         let asked = !spec.gateway.parent_refs.is_empty();
