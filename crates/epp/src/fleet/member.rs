@@ -82,13 +82,18 @@ impl Member {
         *self.engine.write() = metrics;
     }
 
-    /// It may get requests: discovered, neither terminating nor being drained, answering, awake.
+    /// It may get requests: discovered, neither terminating nor being drained, answering, awake. Kubernetes has asked a
+    /// ready pod itself: it answers as long as we have not tried, so that a rollout may end the last old pod at once.
     pub fn is_ready(&self, now: Instant) -> bool {
-        let may = {
+        let (may, vouched) = {
             let endpoint = self.endpoint.read();
-            endpoint.ready && !endpoint.terminating && !self.pods.is_drained(&endpoint)
+            (
+                endpoint.ready && !endpoint.terminating && !self.pods.is_drained(&endpoint),
+                endpoint.pod.is_some(),
+            )
         };
-        may && self.target.is_up(now) && self.engine.read().awake != Some(false)
+        let answers = self.target.is_up(now) || (vouched && !self.target.was_tried());
+        may && answers && self.engine.read().awake != Some(false)
     }
 
     /// It is an endpoint of the pod with this UID.
@@ -156,5 +161,53 @@ impl Member {
     /// A request with these keys asked the engine to announce blocks again.
     pub fn expect_report(&self, keys: &[BlockKey]) {
         self.with_source(|source| source.expect_report(keys.to_vec()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lmetric_prefix::SourceId;
+
+    use super::*;
+
+    fn member(pod: Option<&str>) -> Member {
+        let address = "10.0.0.1:8000".parse().expect("an address");
+        let endpoint = Endpoint {
+            address,
+            rank: None,
+            model: "m".to_owned(),
+            events: None,
+            replay: None,
+            block_size: None,
+            incarnation: String::new(),
+            terminating: false,
+            ready: true,
+            pod: pod.map(Into::into),
+        };
+        let id = EndpointId {
+            slot: SourceId(0),
+            generation: 0,
+        };
+        Member::new(
+            id,
+            "m".into(),
+            Arc::new(Target::new(address)),
+            endpoint,
+            Arc::default(),
+        )
+    }
+
+    #[test]
+    fn a_pod_that_is_ready_need_not_have_answered_us_yet_and_any_other_engine_must() {
+        let now = Instant::now();
+        let (pod, listed) = (member(Some("u")), member(None));
+        assert!(pod.is_ready(now));
+        assert!(!listed.is_ready(now));
+        for one in [&pod, &listed] {
+            one.target.failed(now, true, "refused".to_owned());
+            assert!(!one.is_ready(now));
+            one.target.answered();
+            assert!(one.is_ready(now));
+        }
     }
 }
