@@ -12,7 +12,7 @@ use k8s_openapi::api::{
     },
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use lmetric_api::pool::{Component, IntOrString, Quantity, Standalone};
+use lmetric_api::pool::{Component, FailureMode, IntOrString, Quantity, Standalone};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{meta, pod, ports};
@@ -85,7 +85,12 @@ fn pod_spec(validated: &Validated, standalone: &Standalone, images: &Images, ver
     };
     PodSpec {
         init_containers: Some(vec![pod::install_tool(&versions.tool_image, &images.pull_policy)]),
-        containers: vec![container(standalone, images, drain_seconds)],
+        containers: vec![container(
+            standalone,
+            images,
+            drain_seconds,
+            validated.pool.spec.routing.failure_mode,
+        )],
         volumes: Some(vec![config, pod::empty_dir(pod::TOOL, "64Mi")]),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
@@ -95,7 +100,7 @@ fn pod_spec(validated: &Validated, standalone: &Standalone, images: &Images, ver
     }
 }
 
-fn container(standalone: &Standalone, images: &Images, drain_seconds: i64) -> Container {
+fn container(standalone: &Standalone, images: &Images, drain_seconds: i64, mode: FailureMode) -> Container {
     let resources = pod::requirements(
         &standalone.resources,
         &[("cpu", "1"), ("memory", "512Mi")],
@@ -135,13 +140,16 @@ fn container(standalone: &Standalone, images: &Images, drain_seconds: i64) -> Co
             pod::mount("config", FOLDER, true),
             pod::mount(pod::TOOL, pod::TOOL_PATH, true),
         ]),
+        // a new Envoy gets requests once it knows a picker; later it answers for itself while there is none
+        startup_probe: (mode == FailureMode::FailClose).then(|| Probe {
+            http_get: Some(status(bootstrap::KNOWS_A_PICKER)),
+            period_seconds: Some(1),
+            timeout_seconds: Some(2),
+            failure_threshold: Some(3_600),
+            ..Probe::default()
+        }),
         readiness_probe: Some(Probe {
-            http_get: Some(HTTPGetAction {
-                path: Some("/ready".to_owned()),
-                port: IntOrString::String("status".to_owned()),
-                scheme: Some("HTTP".to_owned()),
-                ..HTTPGetAction::default()
-            }),
+            http_get: Some(status("/ready")),
             period_seconds: Some(2),
             timeout_seconds: Some(2),
             failure_threshold: Some(2),
@@ -169,6 +177,16 @@ fn container(standalone: &Standalone, images: &Images, drain_seconds: i64) -> Co
             ..Lifecycle::default()
         }),
         ..Container::default()
+    }
+}
+
+/// A path of the status listener.
+fn status(path: &str) -> HTTPGetAction {
+    HTTPGetAction {
+        path: Some(path.to_owned()),
+        port: IntOrString::String("status".to_owned()),
+        scheme: Some("HTTP".to_owned()),
+        ..HTTPGetAction::default()
     }
 }
 
@@ -262,6 +280,10 @@ mod tests {
             json!({"path": "/ready", "port": "status", "scheme": "HTTP"})
         );
         assert_eq!(container["livenessProbe"]["tcpSocket"], json!({"port": "status"}));
+        assert_eq!(
+            container["startupProbe"]["httpGet"],
+            json!({"path": "/picker", "port": "status", "scheme": "HTTP"})
+        );
         assert_eq!(built["template"]["spec"]["automountServiceAccountToken"], false);
     }
 

@@ -143,6 +143,9 @@ fn unpicked(validated: &Validated) -> Value {
     }
 }
 
+/// Path of the status listener that tells whether a picker is known.
+pub(super) const KNOWS_A_PICKER: &str = "/picker";
+
 /// `/ready` and `/stats/prometheus` of the admin, and nothing else of it.
 fn status() -> Value {
     let route = |path: &str| json!({"match": {"path": path}, "route": {"cluster": "admin"}});
@@ -154,7 +157,7 @@ fn status() -> Value {
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
                 "stat_prefix": "status",
-                "http_filters": [router()],
+                "http_filters": [knows_a_picker(), router()],
                 "route_config": {
                     "name": "status",
                     "virtual_hosts": [{
@@ -165,6 +168,20 @@ fn status() -> Value {
                 },
             },
         }]}],
+    })
+}
+
+/// Answers [`KNOWS_A_PICKER`] with 200 once a picker is known to be healthy. Until its name resolves that may take the
+/// time that the cluster's DNS remembers an absent name for.
+fn knows_a_picker() -> Value {
+    json!({
+        "name": "envoy.filters.http.health_check",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.health_check.v3.HealthCheck",
+            "pass_through_mode": false,
+            "headers": [{"name": ":path", "string_match": {"exact": KNOWS_A_PICKER}}],
+            "cluster_min_healthy_percentages": {"picker": {"value": 1.0}},
+        },
     })
 }
 
