@@ -58,7 +58,7 @@ e2e: tools ## end to end behind the real Envoy
 	cargo test --workspace --locked --test behind_envoy -- --ignored
 
 .PHONY: cluster
-cluster: tools ## a real Kubernetes with two nodes of eight H20 and this build's images (root, Go; ~15 minutes the first time, then 15 s)
+cluster: tools ## a real Kubernetes with two nodes of eight H20 and this build's images (root, Go; 11 minutes the first time, then 15 s)
 	@e2e/cluster/check.sh
 	@e2e/cluster/binaries.sh
 	@e2e/cluster/cluster.sh up $(TARGET)/debug $(LMETRIC_ENVOY)
