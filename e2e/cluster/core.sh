@@ -3,7 +3,8 @@
 # Starts a cluster of its own, runs the tests of e2e/tests/on_kubernetes inside it,
 # ends it. Where a cluster cannot run it says so and succeeds, but not under CI.
 #   LMETRIC_KEEP=1       leave the cluster running and take it again next time
-#   LMETRIC_TESTS=NAME   only tests whose name holds NAME
+#   LMETRIC_TESTS=NAME   only tests whose name holds NAME; gateway:: is a suite of its own,
+#                        behind a real Envoy Gateway (e2e/gateway)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -35,12 +36,13 @@ finish() {
 trap finish EXIT
 if [ -z "${LMETRIC_KEEP:-}" ]; then "$here/cluster.sh" down; fi
 "$here/cluster.sh" up "$binaries" "$envoy"
+case ${LMETRIC_TESTS:-} in gateway*) "$root/e2e/gateway/up.sh" ;; esac
 start=$SECONDS
 run() { "$here/cluster.sh" exec "$tests" --ignored --test-threads=12 "$@"; }
 if [ -n "${LMETRIC_TESTS:-}" ]; then
   run "$LMETRIC_TESTS"
 else
-  run --skip idle::
+  run --skip idle:: --skip gateway::
   # an idle minute needs a cluster to itself
   run idle::
 fi

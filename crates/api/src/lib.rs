@@ -18,8 +18,7 @@ mod tokenizer;
 pub use duration::parse_duration;
 pub use endpoints::{EndpointEntry, EndpointsFile};
 pub use error::ConfigError;
-pub use picker::{
-    Endpoints, Events, Hotspot, Limits, Listen, ModelGroup, PickerConfig, Policy, Scrape, Tls, Tokens,
-};
+pub use lmetric_policy::PolicyKind as Policy;
+pub use picker::{Endpoints, Events, Hotspot, Limits, Listen, ModelGroup, PickerConfig, Scrape, Tls, Tokens};
 pub use pods::{KvPorts, PodEndpoints, Pods};
 pub use tokenizer::{Repository, Site, TokenizerSource};

@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use lmetric_policy::PolicyKind;
+
 use crate::{ConfigError, PodEndpoints, TokenizerSource, raw::RawConfig};
 
 /// Everything that `lmetric-epp` can be told.
@@ -16,7 +18,7 @@ pub struct PickerConfig {
     /// TLS of the ext-proc port.
     pub tls: Tls,
     /// How an endpoint is chosen.
-    pub policy: Policy,
+    pub policy: PolicyKind,
     /// What is done about a KV-cache hotspot.
     pub hotspot: Hotspot,
     /// Where the endpoints are found.
@@ -55,8 +57,10 @@ pub enum Endpoints {
 /// Addresses to listen on; port 0 takes a free one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// gRPC, ext-proc.
+    /// gRPC, ext-proc: over TLS, unless that is off or has a port of its own.
     pub ext_proc: SocketAddr,
+    /// The same over TLS, where `ext_proc` is to be plaintext: for gateways of both kinds.
+    pub ext_proc_tls: Option<SocketAddr>,
     /// gRPC, health.
     pub health: SocketAddr,
     /// HTTP: metrics, readiness, debugging, and on Kubernetes draining, which engines ask for: there it is reached
@@ -78,34 +82,6 @@ pub enum Tls {
     },
     /// Plain HTTP/2.
     Off,
-}
-
-/// How an endpoint is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// `(Q + new) × (BS + w)`.
-    Lmetric,
-    /// `4 · waiting + running`.
-    Vllm,
-    /// In turn.
-    RoundRobin,
-    /// Uniformly at random.
-    Random,
-    /// Fewest requests.
-    LeastRequest,
-}
-
-impl Policy {
-    /// The name that the configuration uses.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Lmetric => "lmetric",
-            Self::Vllm => "vllm",
-            Self::RoundRobin => "round-robin",
-            Self::Random => "random",
-            Self::LeastRequest => "least-request",
-        }
-    }
 }
 
 /// What is done about a KV-cache hotspot.

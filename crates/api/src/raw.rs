@@ -23,7 +23,7 @@ pub(crate) struct RawConfig {
     listen: RawListen,
     #[serde(default)]
     tls: RawTls,
-    #[serde(default = "lmetric", deserialize_with = "word")]
+    #[serde(default)]
     policy: Policy,
     #[serde(default = "filter", deserialize_with = "word")]
     hotspot: Hotspot,
@@ -55,6 +55,8 @@ pub(crate) struct RawConfig {
 struct RawListen {
     #[serde(deserialize_with = "address")]
     ext_proc: SocketAddr,
+    #[serde(deserialize_with = "some_address")]
+    ext_proc_tls: Option<SocketAddr>,
     #[serde(deserialize_with = "address")]
     health: SocketAddr,
     #[serde(deserialize_with = "some_address")]
@@ -137,6 +139,7 @@ impl Default for RawListen {
     fn default() -> Self {
         Self {
             ext_proc: SocketAddr::from(([0, 0, 0, 0], 9002)),
+            ext_proc_tls: None,
             health: SocketAddr::from(([0, 0, 0, 0], 9003)),
             admin: None,
         }
@@ -172,10 +175,6 @@ impl Default for RawLimits {
     }
 }
 
-fn lmetric() -> Policy {
-    Policy::Lmetric
-}
-
 fn filter() -> Hotspot {
     Hotspot::Filter
 }
@@ -203,16 +202,6 @@ fn image_tokens() -> u32 {
 /// A value that is one of a few words.
 trait Word: Sized + 'static {
     const WORDS: &'static [(&'static str, Self)];
-}
-
-impl Word for Policy {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("lmetric", Self::Lmetric),
-        ("vllm", Self::Vllm),
-        ("round-robin", Self::RoundRobin),
-        ("random", Self::Random),
-        ("least-request", Self::LeastRequest),
-    ];
 }
 
 impl Word for Hotspot {
@@ -324,6 +313,7 @@ impl RawConfig {
             log,
         } = self;
         let check = Check { file };
+        check.policy(policy)?;
         let models = check.models(models)?;
         let tokenizer_cache = tokenizer_cache
             .map(|path| check.path("tokenizerCache", path))
@@ -331,6 +321,13 @@ impl RawConfig {
         let endpoints = check.endpoints(endpoints, &models)?;
         let listen = check.listen(listen, matches!(endpoints, Endpoints::Kubernetes(_)))?;
         let tls = check.tls(tls)?;
+        if tls == Tls::Off && listen.ext_proc_tls.is_some() {
+            return Err(check.error(
+                "listen.extProcTls",
+                "is given while tls.mode is Off",
+                "write mode: SelfSigned or Files, or remove it",
+            ));
+        }
         check.within("tokens.budget", tokens.budget, &range::BUDGET)?;
         check.within("tokens.threads", tokens.threads, &range::THREADS)?;
         check.within("tokens.queue", tokens.queue, &range::QUEUE)?;
@@ -403,6 +400,24 @@ impl Check<'_> {
         ConfigError::new(self.file, field, problem, remedy)
     }
 
+    /// Only a simulation knows the fleet's own step times.
+    fn policy(&self, policy: Policy) -> Result<(), ConfigError> {
+        let unnamed = policy
+            .engine()
+            .is_some_and(|engine| engine.model.profile().is_none());
+        if policy.simulates() && unnamed {
+            return Err(self.error(
+                "policy.model",
+                format!("{} simulates engines and no engine model is named", policy.name()),
+                format!(
+                    "write {{name: {}, model: qwen2-7b, gpu: H20}} with the model and GPU nearest to the engines'",
+                    policy.name()
+                ),
+            ));
+        }
+        Ok(())
+    }
+
     fn within<T: PartialOrd + fmt::Debug + Copy>(
         &self,
         field: &str,
@@ -467,6 +482,7 @@ impl Check<'_> {
     fn listen(&self, listen: RawListen, on_kubernetes: bool) -> Result<Listen, ConfigError> {
         let RawListen {
             ext_proc,
+            ext_proc_tls,
             health,
             admin,
         } = listen;
@@ -476,15 +492,22 @@ impl Check<'_> {
             [127, 0, 0, 1]
         };
         let admin = admin.unwrap_or(SocketAddr::from((nearby, 9090)));
-        for (field, one, other_field, other) in [
-            ("listen.health", health, "listen.extProc", ext_proc),
-            ("listen.admin", admin, "listen.extProc", ext_proc),
-            ("listen.admin", admin, "listen.health", health),
-        ] {
+        let listeners = [
+            Some(("listen.extProc", ext_proc)),
+            ext_proc_tls.map(|address| ("listen.extProcTls", address)),
+            Some(("listen.health", health)),
+            Some(("listen.admin", admin)),
+        ];
+        let listeners: Vec<_> = listeners.into_iter().flatten().collect();
+        let pairs = listeners.iter().enumerate().flat_map(|(at, (field, one))| {
+            let before = listeners[..at].iter();
+            before.map(move |(other_field, other)| (field, one, other_field, other))
+        });
+        for (field, one, other_field, other) in pairs {
             let same_ip = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
             if same_ip && one.port() == other.port() && one.port() != 0 {
                 return Err(self.error(
-                    field,
+                    *field,
                     format!("{one} is the port of {other_field} ({other})"),
                     "give each listener a port of its own",
                 ));
@@ -492,6 +515,7 @@ impl Check<'_> {
         }
         Ok(Listen {
             ext_proc,
+            ext_proc_tls,
             health,
             admin,
         })

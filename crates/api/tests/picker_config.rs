@@ -24,7 +24,7 @@ fn only_the_endpoints_are_required() {
     assert_eq!(config.listen.health.to_string(), "0.0.0.0:9003");
     assert_eq!(config.listen.admin.to_string(), "127.0.0.1:9090");
     assert_eq!(config.tls, Tls::SelfSigned);
-    assert_eq!(config.policy, Policy::Lmetric);
+    assert_eq!(config.policy, Policy::LMETRIC);
     assert_eq!(config.hotspot, Hotspot::Filter);
     assert_eq!(config.tokens.budget, Duration::from_millis(300));
     assert_eq!(config.scrape.busy, Duration::from_secs(1));
@@ -103,6 +103,22 @@ log: info,lmetric_epp=debug
     assert!(!config.overlay);
 }
 
+#[test]
+fn a_policy_may_carry_parameters() {
+    for (text, policy) in [
+        ("dynamo", "dynamo"),
+        ("{name: bailian, lambda: 0.55}", "bailian(lambda=0.55)"),
+        ("{name: lmetric, crowd: tokens}", "lmetric(crowd=tokens)"),
+        (
+            "{name: llm-d-ttft, model: qwen3-30b-a3b, gpu: H20-3e}",
+            "llm-d-ttft(model=qwen3-30b-a3b,gpu=H20-3e)",
+        ),
+    ] {
+        let config = parse(&format!("endpoints: {{file: e.yaml}}\npolicy: {text}\n")).unwrap();
+        assert_eq!(config.policy.to_string(), policy);
+    }
+}
+
 /// (what is added to a good file, field named, words of the remedy)
 const BAD: &[(&str, &str, &str)] = &[
     ("polcy: lmetric", "polcy", "policy"),
@@ -121,6 +137,16 @@ const BAD: &[(&str, &str, &str)] = &[
         "listen: {admin: \"0.0.0.0:9003\"}",
         "listen.admin",
         "port of its own",
+    ),
+    (
+        "listen: {extProcTls: \"0.0.0.0:9003\"}",
+        "listen.health",
+        "port of its own",
+    ),
+    (
+        "listen: {extProcTls: \"0.0.0.0:9004\"}\ntls: {mode: Off}",
+        "listen.extProcTls",
+        "SelfSigned",
     ),
     ("tls: {mode: On}", "tls.mode", "SelfSigned"),
     ("tls: {mode: Files}", "tls.certFile", "certFile and keyFile"),
@@ -214,7 +240,27 @@ const BAD: &[(&str, &str, &str)] = &[
     ("speed: .nan", "speed", "from 0.01"),
     ("overlay: maybe", "overlay", "true or false"),
     ("log: \"\"", "log", "info"),
-    ("policy: [lmetric]", "policy", "one of lmetric, vllm"),
+    (
+        "policy: [lmetric]",
+        "policy",
+        "one of lmetric, lmetric-marginal, vllm",
+    ),
+    ("policy: {lambda: 0.5}", "policy.name", "add it"),
+    (
+        "policy: {name: bailian, lamda: 0.5}",
+        "policy.lamda",
+        "write lambda",
+    ),
+    (
+        "policy: {name: bailian, lambda: 7}",
+        "policy",
+        "write a number from 0 to 1",
+    ),
+    (
+        "policy: llm-d-ttft",
+        "policy.model",
+        "{name: llm-d-ttft, model: qwen2-7b",
+    ),
     ("scrape: {busy: 1s", "(file)", "correct the YAML"),
     ("models: {names: [a]}", "models", "sequence"),
     ("scrape: fast", "scrape", "{name: value}"),

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::{crds, explain, probe, replay, report};
+use crate::{crds, explain, probe, replay, report, simulate};
 
 /// Exit status of input that cannot be used.
 pub const BAD_INPUT: u8 = 2;
@@ -28,6 +28,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Replay(Box<replay::ReplayArgs>),
+    Simulate(Box<simulate::SimulateArgs>),
     Report(report::ReportArgs),
     Explain(explain::ExplainArgs),
     Crds(crds::CrdsArgs),
@@ -46,6 +47,15 @@ impl Cli {
                     let _signals = watch_signals(stop.clone())?.drop_guard();
                     replay::run(*args, stop).await
                 })
+            }
+            Command::Simulate(args) => {
+                // the runtime only watches for Ctrl-C; runs have threads of their own
+                let runtime = runtime(1)?;
+                let stop = CancellationToken::new();
+                let _signals = runtime
+                    .block_on(async { watch_signals(stop.clone()) })?
+                    .drop_guard();
+                simulate::run(&args, &stop)
             }
             Command::Report(args) => report::run(&args, &mut std::io::stdout().lock()),
             Command::Explain(args) => {

@@ -8,6 +8,7 @@ pub mod probe;
 pub mod replay;
 pub mod report;
 pub mod run_file;
+pub mod simulate;
 pub mod stats;
 pub mod trace;
 pub mod units;

@@ -73,6 +73,19 @@ pub struct Model {
 }
 
 impl Gpu {
+    /// Names that [`Gpu::profile`] knows.
+    pub const PROFILES: [&'static str; 3] = ["H20", "H20-3e", "H100"];
+
+    /// A built-in profile.
+    pub fn profile(name: &str) -> Option<Self> {
+        match name {
+            "H20" => Some(Self::h20()),
+            "H20-3e" => Some(Self::h20_3e()),
+            "H100" => Some(Self::h100()),
+            _ => None,
+        }
+    }
+
     /// NVIDIA H20, 96 GB.
     pub fn h20() -> Self {
         Self {
@@ -89,6 +102,33 @@ impl Gpu {
         }
     }
 
+    /// NVIDIA H20-3e: an H20 with 141 GB of faster memory.
+    pub fn h20_3e() -> Self {
+        Self {
+            name: "H20-3e".to_owned(),
+            bandwidth: 4.8e12,
+            memory: 151.4e9,
+            ..Self::h20()
+        }
+    }
+
+    /// NVIDIA H100 SXM, 80 GB. The shares are those of the H200 kernel tables: a part with compute to spare runs further from
+    /// its peak.
+    pub fn h100() -> Self {
+        Self {
+            name: "H100".to_owned(),
+            flops: 989e12,
+            bandwidth: 3.35e12,
+            memory: 85.5e9,
+            reserved: 3e9,
+            gemm_efficiency: 0.78,
+            moe_efficiency: 0.49,
+            attention_efficiency: 0.50,
+            weight_efficiency: 0.84,
+            kv_efficiency: 0.85,
+        }
+    }
+
     /// Tokens of KV cache beside `model` when vLLM may use `utilization` of the memory; 0 if the weights do
     /// not fit.
     pub fn kv_tokens(&self, model: &Model, utilization: f64) -> u64 {
@@ -98,6 +138,14 @@ impl Gpu {
 }
 
 impl Model {
+    /// κ: attention FLOPs per token and context token ÷ linear FLOPs per token, experts in use included and the output
+    /// head left out: `4·l·H·d / (2·P)`.
+    pub fn kappa(&self) -> f64 {
+        let experts = self.experts.as_ref();
+        let active = experts.map_or(0.0, |experts| self.layers * experts.active * experts.params);
+        2.0 * self.layers * self.heads * self.head_dim / (self.linear_params + active)
+    }
+
     /// Names that [`Model::profile`] knows.
     pub const PROFILES: [&'static str; 2] = ["qwen2-7b", "qwen3-30b-a3b"];
 
@@ -152,6 +200,31 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn attention_shares_are_those_of_the_notes() {
+        for (model, kappa) in [(Model::qwen2_7b(), 3.08e-5), (Model::qwen3_30b_a3b(), 1.44e-4)] {
+            assert!(
+                (model.kappa() / kappa - 1.0).abs() < 0.01,
+                "{}: {}",
+                model.name,
+                model.kappa()
+            );
+        }
+    }
+
+    #[test]
+    fn profiles_are_found_by_their_own_names() {
+        for name in Gpu::PROFILES {
+            assert_eq!(Gpu::profile(name).map(|gpu| gpu.name).as_deref(), Some(name));
+        }
+        for name in Model::PROFILES {
+            assert_eq!(
+                Model::profile(name).map(|model| model.name).as_deref(),
+                Some(name)
+            );
+        }
+    }
 
     #[test]
     fn kv_capacity_is_that_of_the_notes() {

@@ -48,7 +48,7 @@ pub use hardware::{Experts, Gpu, Model};
 pub use hash::BlockHash;
 pub use request::{Finished, Output, Prompt, Request};
 pub use stats::{Counters, Load};
-pub use step_time::{Chunk, StepTime, StepWork};
+pub use step_time::{Chunk, SimulatedSteps, StepTime, StepWork};
 
 /// One engine request, as its caller names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -3,7 +3,13 @@
 
 use std::time::Duration;
 
-use crate::hardware::{Gpu, Model};
+pub use lmetric_policy::PrefillChunk as Chunk;
+use lmetric_policy::StepModel;
+
+use crate::{
+    config::EngineConfig,
+    hardware::{Gpu, Model},
+};
 
 /// What a step computes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,15 +20,6 @@ pub struct StepWork {
     pub decodes: u32,
     /// Tokens that all decodes attend to, together.
     pub decode_context: u64,
-}
-
-/// One request's share of prefill in a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk {
-    /// Tokens computed in this step.
-    pub tokens: u32,
-    /// Tokens before them, cached or computed earlier.
-    pub before: u32,
 }
 
 impl StepWork {
@@ -96,19 +93,22 @@ impl StepTime {
 
     /// Seconds that `work` takes; 0 for no work.
     pub fn seconds(&self, work: &StepWork) -> f64 {
-        if work.is_empty() {
+        self.seconds_of(&work.chunks, work.decodes, work.decode_context)
+    }
+
+    fn seconds_of(&self, chunks: &[Chunk], decodes: u32, decode_context: u64) -> f64 {
+        if chunks.is_empty() && decodes == 0 {
             return 0.0;
         }
-        let tokens = f64::from(work.prefill_tokens() + work.decodes);
-        let rows = f64::from(work.decodes) + work.chunks.len() as f64;
+        let tokens = f64::from(chunks.iter().map(|chunk| chunk.tokens).sum::<u32>() + decodes);
+        let rows = f64::from(decodes) + chunks.len() as f64;
         let linear = (self.linear_per_token * tokens).max(self.linear_read);
         let head = (self.head_per_row * rows).max(self.head_read);
         let experts = self.experts.as_ref().map_or(0.0, |experts| {
             let touched = experts.count * (1.0 - experts.idle_share.powf(tokens));
             (experts.per_token * tokens).max(experts.read_per_expert * touched)
         });
-        let prefill: f64 = work
-            .chunks
+        let prefill: f64 = chunks
             .iter()
             .map(|chunk| {
                 let (new, before) = (f64::from(chunk.tokens), f64::from(chunk.before));
@@ -116,13 +116,46 @@ impl StepTime {
                 compute.max((before + new) * self.kv_read_per_token)
             })
             .sum();
-        let decode = work.decode_context as f64 * self.kv_read_per_token;
+        let decode = decode_context as f64 * self.kv_read_per_token;
         self.overhead + linear + head + experts + prefill + decode
     }
 
     /// [`StepTime::seconds`] to the nanosecond.
     pub fn duration(&self, work: &StepWork) -> Duration {
         Duration::from_nanos((self.seconds(work) * 1e9).round() as u64)
+    }
+}
+
+/// The step times of an engine, for a policy that simulates it.
+#[derive(Clone, Debug)]
+pub struct SimulatedSteps {
+    time: StepTime,
+    most_tokens: u32,
+    kappa: f64,
+}
+
+impl SimulatedSteps {
+    /// Those of an engine with this configuration.
+    pub fn new(config: &EngineConfig) -> Self {
+        Self {
+            time: StepTime::new(&config.gpu, &config.model),
+            most_tokens: config.max_num_batched_tokens,
+            kappa: config.model.kappa(),
+        }
+    }
+}
+
+impl StepModel for SimulatedSteps {
+    fn step_seconds(&self, chunks: &[Chunk], decodes: u32, decode_context: u64) -> f64 {
+        self.time.seconds_of(chunks, decodes, decode_context)
+    }
+
+    fn most_tokens(&self) -> u32 {
+        self.most_tokens
+    }
+
+    fn kappa(&self) -> f64 {
+        self.kappa
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Loaded {
     pub tls: Option<ServerTls>,
     /// A configuration that is followed while the picker runs.
     pub written: Option<Written>,
+    /// `--conformance`.
+    pub conformance: bool,
 }
 
 /// Why the picker cannot start: one line with file, field and remedy.
@@ -131,6 +133,7 @@ pub async fn load(args: &Args) -> Result<Loaded, StartError> {
         groups,
         tls,
         written,
+        conformance: args.conformance,
     })
 }
 
@@ -176,6 +179,7 @@ pub(crate) fn settle(args: &Args, text: &str, file: &Path) -> Result<(PickerConf
     let Args {
         config: _,
         check: _,
+        conformance: _,
         log,
         kubernetes,
         over,

@@ -4,8 +4,9 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use lmetric_api::{ConfigError, Hotspot, Listen, PickerConfig, Policy};
+use lmetric_engine::{EngineConfig, Gpu, Model, SimulatedSteps};
 use lmetric_prefix::{KeySeed, SharedIndex};
-use lmetric_scheduler::{HotspotAction, PolicyKind, Scheduler, SchedulerConfig};
+use lmetric_scheduler::{EngineModel, HotspotAction, Scheduler, SchedulerConfig};
 use lmetric_telemetry::{Admin, Ended, Logs, Readiness, Tasks, termination};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_stream::wrappers::TcpListenerStream;
@@ -55,6 +56,7 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         groups,
         tls,
         written,
+        conformance,
     } = loaded;
     let clock = Clock::start();
     let seed = KeySeed::new(rand::random());
@@ -122,7 +124,11 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         ..Limits::default()
     };
     let health = Health::new().await;
-    let server = ExtProcServer::new(picker, limits, tls, health.clone());
+    let mut server = ExtProcServer::new(picker, limits, tls, health.clone());
+    if conformance {
+        tracing::warn!("requests may choose their engine by a header, for the conformance suite");
+        server = server.for_conformance();
+    }
     registry.register_collector(Box::new(Streams(server.stats())));
     let pages = admin::Pages {
         scheduler: scheduler.clone(),
@@ -132,14 +138,20 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
     };
     let Listen {
         ext_proc,
+        ext_proc_tls,
         health: health_address,
         admin: admin_address,
     } = config.listen;
     let ext_proc = bind(&file, "listen.extProc", ext_proc).await?;
+    let secure = match ext_proc_tls {
+        Some(address) => Some(bind(&file, "listen.extProcTls", address).await?),
+        None => None,
+    };
     let health_listener = bind(&file, "listen.health", health_address).await?;
     let admin = bind(&file, "listen.admin", admin_address).await?;
     let listening = Listen {
         ext_proc: ext_proc.local_addr()?,
+        ext_proc_tls: secure.as_ref().map(TcpListener::local_addr).transpose()?,
         health: health_listener.local_addr()?,
         admin: admin.local_addr()?,
     };
@@ -203,6 +215,9 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
             tracing::error!(%error, "the health server failed");
         }
     });
+    if let Some(secure) = secure {
+        server = server.with_tls_on(secure);
+    }
     // the server ends by its own drain, before the rest
     let stop = CancellationToken::new();
     let drain = Drain {
@@ -213,6 +228,7 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
     tracing::info!(
         policy = config.policy.name(),
         ext_proc = %listening.ext_proc,
+        ext_proc_tls = listening.ext_proc_tls.map(tracing::field::display),
         health = %listening.health,
         admin = %listening.admin,
         "the picker serves"
@@ -261,13 +277,8 @@ async fn report(health: Health, mut ready: watch::Receiver<bool>, token: Cancell
 /// The scheduler's part of the configuration.
 pub(crate) fn scheduler_config(config: &PickerConfig) -> SchedulerConfig {
     SchedulerConfig {
-        policy: match config.policy {
-            Policy::Lmetric => PolicyKind::Lmetric,
-            Policy::Vllm => PolicyKind::Vllm,
-            Policy::RoundRobin => PolicyKind::RoundRobin,
-            Policy::Random => PolicyKind::Random,
-            Policy::LeastRequest => PolicyKind::LeastRequest,
-        },
+        policy: config.policy,
+        engine: engine_model(config.policy),
         hotspot: match config.hotspot {
             Hotspot::Filter => HotspotAction::Filter,
             Hotspot::LoadOnly => HotspotAction::LoadOnly,
@@ -278,6 +289,18 @@ pub(crate) fn scheduler_config(config: &PickerConfig) -> SchedulerConfig {
         decisions: DECISIONS,
         speed: config.speed,
     }
+}
+
+/// vLLM's default share of the GPU's memory; the model's step times do not depend on it.
+const MEMORY_SHARE: f64 = 0.9;
+
+/// The step times that the policy asks for; none where it needs none or names no engine.
+fn engine_model(policy: Policy) -> Option<EngineModel> {
+    let engine = policy.engine()?;
+    let model = Model::profile(engine.model.profile()?)?;
+    let gpu = Gpu::profile(engine.gpu.profile())?;
+    let config = EngineConfig::new(gpu, model, MEMORY_SHARE);
+    Some(EngineModel::new(SimulatedSteps::new(&config)))
 }
 
 async fn bind(file: &Path, field: &str, address: SocketAddr) -> Result<TcpListener, ConfigError> {

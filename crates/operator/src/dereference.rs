@@ -11,13 +11,11 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{Api, Client, Resource as _, ResourceExt as _, api::ListParams, runtime::reflector::ObjectRef};
-use lmetric_api::{
-    foreign::gateway::HTTPRoute,
-    pool::{Component, InferencePool, names, names::label},
-};
+use lmetric_api::pool::{Component, InferencePool, names, names::label};
 use tokio::time::timeout;
 
 use crate::{
+    gateway::{self, Gateways},
     status::pod::{is_going, stuck_on_volumes, waits_for_claim},
     watch::{Apis, Stores},
 };
@@ -43,8 +41,8 @@ pub struct Facts {
     pub envoy_pods: Vec<Arc<Pod>>,
     /// The claim of the cache.
     pub claim: Option<Arc<PersistentVolumeClaim>>,
-    /// The route.
-    pub route: Option<Arc<HTTPRoute>>,
+    /// Somebody's Gateways, and what was made for them.
+    pub gateways: Gateways,
     /// What the kubelet says about the volumes of an engine that waits for them.
     pub volume_trouble: Option<String>,
     /// What the provisioner says about the cache's claim, while an engine waits for it.
@@ -100,7 +98,7 @@ pub async fn dereference(pool: &Arc<InferencePool>, stores: &Stores, apis: Apis,
         envoy_pods: of(Component::Envoy),
         engine_pods,
         claim,
-        route: stores.routes.get(&ObjectRef::new(&name).within(&namespace)),
+        gateways: gateway::look(pool, stores, apis),
         volume_trouble,
         claim_trouble,
     }

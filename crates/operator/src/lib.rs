@@ -17,6 +17,7 @@ pub mod backoff;
 pub mod build;
 pub mod dereference;
 pub mod events;
+pub mod gateway;
 pub mod lease;
 pub mod metrics;
 pub mod rbac;

@@ -10,8 +10,10 @@ use k8s_openapi::api::{
     rbac::v1::RoleBinding,
 };
 use lmetric_api::foreign::{
+    envoy_gateway::{Backend, BackendTrafficPolicy, EnvoyExtensionPolicy, HTTPRouteFilter},
     gateway::HTTPRoute,
     gie,
+    istio::DestinationRule,
     prometheus::{PodMonitor, PrometheusRule},
 };
 
@@ -45,8 +47,18 @@ pub struct Resources<Stage> {
     pub disruption_budgets: Vec<PodDisruptionBudget>,
     /// GIE's object of the same name, for gateways.
     pub gie_pools: Vec<gie::InferencePool>,
+    /// How Istio speaks to the picker.
+    pub destination_rules: Vec<DestinationRule>,
+    /// What Envoy Gateway answers where no picker decided.
+    pub route_filters: Vec<HTTPRouteFilter>,
+    /// The picker, as Envoy Gateway names it.
+    pub backends: Vec<Backend>,
     /// The route of somebody's Gateway.
     pub routes: Vec<HTTPRoute>,
+    /// The picker in Envoy Gateway's route.
+    pub extension_policies: Vec<EnvoyExtensionPolicy>,
+    /// How Envoy Gateway's route finds the engine that the picker named.
+    pub traffic_policies: Vec<BackendTrafficPolicy>,
     /// When asked for.
     pub pod_monitors: Vec<PodMonitor>,
     /// When asked for.
@@ -73,7 +85,12 @@ impl<Stage> Resources<Stage> {
             deployments: Vec::new(),
             disruption_budgets: Vec::new(),
             gie_pools: Vec::new(),
+            destination_rules: Vec::new(),
+            route_filters: Vec::new(),
+            backends: Vec::new(),
             routes: Vec::new(),
+            extension_policies: Vec::new(),
+            traffic_policies: Vec::new(),
             pod_monitors: Vec::new(),
             prometheus_rules: Vec::new(),
             stage: PhantomData,

@@ -66,7 +66,7 @@ async fn operate(
     let readiness = Readiness::default();
     readiness.block("watches", "what the API server holds is not known yet");
 
-    let prober = Prober::new(client.clone());
+    let prober = Prober::new(client.clone(), scope.clone());
     let first = prober.look(Apis::default()).await;
     let (apis, installed) = watch::channel(first);
     let wakes = Wakes::default();
@@ -96,6 +96,7 @@ async fn operate(
         synced = stores.synced() => synced.context("a watch ended before it had shown anything")?,
         told = &mut told => return told,
     }
+    stores.settled(first).await;
     readiness.clear("watches");
     let (state, mut leadership) = watch::channel(Leadership::Waiting);
     let identity = format!("{}_{:08x}", args.pod_name, rand::random::<u32>());

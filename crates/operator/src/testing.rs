@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     dereference::Facts,
+    gateway::Gateways,
     status::pod::Limits,
     validate::validate,
     validated::{Cluster, Images, Validated},
@@ -71,7 +72,7 @@ pub(crate) fn facts_with(change: &Value, apis: Apis) -> Facts {
         picker_pods: Vec::new(),
         envoy_pods: Vec::new(),
         claim: None,
-        route: None,
+        gateways: Gateways::default(),
         volume_trouble: None,
         claim_trouble: None,
     }

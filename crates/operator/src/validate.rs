@@ -1,13 +1,14 @@
 //! What a pool asks for, checked, with every fact that its fields leave open resolved. Pure.
 
 use lmetric_api::pool::{
-    InferencePool, IntOrString, Invalid, Loose, PickerTls, Plug, RolloutStrategy, Source, Unreadable,
+    InferencePool, IntOrString, Invalid, Loose, PickerTls, RolloutStrategy, Source, Unreadable,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     dereference::Facts,
-    validated::{Cluster, Strategy, Validated, WayIn},
+    gateway::{self, Plugged},
+    validated::{Cluster, Listeners, Strategy, Validated, WayIn},
 };
 
 /// The pool, ready to be built; or all that is wrong with it.
@@ -106,29 +107,32 @@ fn strategy(pool: &InferencePool) -> Strategy {
     }
 }
 
-/// GIE's InferencePool serves every Gateway but Envoy Gateway's own, which gets its plug when asked for by name.
+/// What the choice of the plug means for objects: those that are installed.
 fn way_in(facts: &Facts) -> WayIn {
     let spec = &facts.pool.spec;
-    let gateway = &spec.gateway;
-    let by_gateway = !gateway.parent_refs.is_empty();
-    let by_pool = match gateway.plug {
-        Plug::InferencePool => true,
-        Plug::Auto => by_gateway,
-        Plug::EnvoyGateway => false,
+    let apis = facts.apis;
+    let plugged = gateway::choose(spec, &facts.gateways, apis).plugged();
+    let by_gie = matches!(plugged, Some(Plugged::Gie { .. }));
+    let by_envoy_gateway = plugged == Some(Plugged::EnvoyGateway);
+    let by_gateway = !spec.gateway.parent_refs.is_empty();
+    let listeners = match spec.picker.tls {
+        PickerTls::SelfSigned => Listeners::Tls,
+        PickerTls::Auto if by_gie && spec.gateway.standalone.is_some() => Listeners::Both,
+        PickerTls::Auto if by_gie => Listeners::Tls,
+        PickerTls::Auto | PickerTls::Plaintext => Listeners::Plaintext,
     };
-    let gie_pool = by_pool && facts.apis.gie_pools;
-    let tls = match spec.picker.tls {
-        PickerTls::SelfSigned => true,
-        PickerTls::Plaintext => false,
-        PickerTls::Auto => by_pool,
-    };
+    let gie_pool = by_gie && apis.gie_pools;
     WayIn {
         gie_pool,
-        route: by_gateway && gie_pool && facts.apis.routes,
-        tls,
-        plaintext: !tls || gateway.standalone.is_some() || gateway.plug == Plug::EnvoyGateway,
-        pod_monitor: spec.monitoring.pod_monitor && facts.apis.pod_monitors,
-        alerts: spec.monitoring.alerts && facts.apis.prometheus_rules,
+        route: by_gateway && gie_pool && apis.routes,
+        destination_rule: gie_pool
+            && listeners.tls()
+            && apis.destination_rules
+            && plugged == Some(Plugged::Gie { istio: true }),
+        envoy_gateway: by_envoy_gateway && apis.envoy_gateway && apis.routes,
+        listeners,
+        pod_monitor: spec.monitoring.pod_monitor && apis.pod_monitors,
+        alerts: spec.monitoring.alerts && apis.prometheus_rules,
     }
 }
 
@@ -138,7 +142,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{testing, watch::Apis};
+    use crate::{
+        gateway::{
+            Controller::{self, EnvoyGateway, Istio, Other},
+            testing::{gateways, of},
+        },
+        testing,
+        watch::{Apis, Reach},
+    };
 
     const ALL: Apis = Apis {
         gie_pools: true,
@@ -146,36 +157,48 @@ mod tests {
         pod_monitors: true,
         prometheus_rules: true,
         envoy_gateway: true,
+        destination_rules: true,
+        gateways: Reach::Cluster,
+        gateway_classes: Reach::Cluster,
+        client_policies: Reach::Cluster,
     };
 
     #[rstest]
-    #[case::nothing(json!({}), ALL, "plaintext")]
-    #[case::standalone(json!({"gateway": {"standalone": {}}}), ALL, "plaintext")]
-    #[case::gateway(json!({"gateway": {"parentRefs": [{"name": "g"}]}}), ALL, "gie route tls")]
-    #[case::both(json!({"gateway": {"parentRefs": [{"name": "g"}], "standalone": {}}}), ALL, "gie route tls plaintext")]
-    #[case::absent(json!({"gateway": {"parentRefs": [{"name": "g"}]}}), Apis::default(), "tls")]
-    #[case::pool_only(json!({"gateway": {"plug": "InferencePool"}}), ALL, "gie tls")]
-    #[case::envoy(json!({"gateway": {"parentRefs": [{"name": "g"}], "plug": "EnvoyGateway"}}), ALL, "plaintext")]
-    #[case::refused(json!({"picker": {"tls": "Plaintext"}, "gateway": {"parentRefs": [{"name": "g"}]}}), ALL, "gie route plaintext")]
-    #[case::forced(json!({"picker": {"tls": "SelfSigned"}, "gateway": {"standalone": {}}}), ALL, "tls plaintext")]
+    #[case::nothing(json!({}), None, ALL, "plaintext")]
+    #[case::standalone(json!({"gateway": {"standalone": {}}}), None, ALL, "plaintext")]
+    #[case::gateway(json!({"gateway": {"parentRefs": [{"name": "g0"}]}}), Some(Other), ALL, "gie route tls")]
+    #[case::istio(json!({"gateway": {"parentRefs": [{"name": "g0"}]}}), Some(Istio), ALL, "gie route rule tls")]
+    #[case::istio_plain(json!({"picker": {"tls": "Plaintext"}, "gateway": {"parentRefs": [{"name": "g0"}]}}), Some(Istio), ALL, "gie route plaintext")]
+    #[case::both(json!({"gateway": {"parentRefs": [{"name": "g0"}], "standalone": {}}}), Some(Other), ALL, "gie route plaintext+tls")]
+    #[case::absent(json!({"gateway": {"parentRefs": [{"name": "g0"}]}}), Some(Other), Apis::default(), "tls")]
+    #[case::pool_only(json!({"gateway": {"plug": "InferencePool"}}), None, ALL, "gie tls")]
+    #[case::envoy(json!({"gateway": {"parentRefs": [{"name": "g0"}]}}), Some(EnvoyGateway), ALL, "envoy plaintext")]
+    #[case::envoy_tls(json!({"picker": {"tls": "SelfSigned"}, "gateway": {"parentRefs": [{"name": "g0"}]}}), Some(EnvoyGateway), ALL, "envoy tls")]
+    #[case::envoy_absent(json!({"gateway": {"parentRefs": [{"name": "g0"}], "plug": "EnvoyGateway"}}), None, Apis::default(), "plaintext")]
+    #[case::forced(json!({"picker": {"tls": "SelfSigned"}, "gateway": {"standalone": {}}}), None, ALL, "tls")]
     fn optional_objects_are_those_asked_for_and_installed(
         #[case] change: Value,
+        #[case] controller: Option<Controller>,
         #[case] apis: Apis,
         #[case] expected: &str,
     ) {
+        let mut facts = testing::facts_with(&change, apis);
+        facts.gateways = gateways(controller.into_iter().map(of).collect());
         let WayIn {
             gie_pool,
             route,
-            tls,
-            plaintext,
+            destination_rule,
+            envoy_gateway,
+            listeners,
             pod_monitor,
             alerts,
-        } = way_in(&testing::facts_with(&change, apis));
+        } = way_in(&facts);
         let words: Vec<_> = [
             (gie_pool, "gie"),
             (route, "route"),
-            (tls, "tls"),
-            (plaintext, "plaintext"),
+            (destination_rule, "rule"),
+            (envoy_gateway, "envoy"),
+            (true, listeners.as_str()),
             (pod_monitor, "monitor"),
             (alerts, "alerts"),
         ]

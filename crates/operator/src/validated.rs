@@ -56,14 +56,50 @@ pub struct WayIn {
     pub gie_pool: bool,
     /// The HTTPRoute of the pool's Gateways, with GIE's InferencePool as its backend.
     pub route: bool,
-    /// The picker has to serve TLS (SelfSigned) for a Gateway.
-    pub tls: bool,
-    /// The picker has to serve plaintext for the standalone Envoy (or because nobody asks for TLS).
-    pub plaintext: bool,
+    /// Istio's DestinationRule: the picker serves TLS.
+    pub destination_rule: bool,
+    /// The HTTPRoute of the pool's Gateways with Envoy Gateway's policies.
+    pub envoy_gateway: bool,
+    /// Where the picker serves ext-proc.
+    pub listeners: Listeners,
     /// A PodMonitor.
     pub pod_monitor: bool,
     /// A PrometheusRule.
     pub alerts: bool,
+}
+
+/// Where the picker serves ext-proc: each way has a port of its own, so that nothing moves when the other one comes or
+/// goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Listeners {
+    /// In plaintext: for the standalone Envoy and Envoy Gateway.
+    #[default]
+    Plaintext,
+    /// Over TLS, with a certificate of its own: for GIE's gateways.
+    Tls,
+    /// Both.
+    Both,
+}
+
+impl Listeners {
+    /// Whether there is one in plaintext.
+    pub const fn plaintext(self) -> bool {
+        matches!(self, Self::Plaintext | Self::Both)
+    }
+
+    /// Whether there is one over TLS.
+    pub const fn tls(self) -> bool {
+        matches!(self, Self::Tls | Self::Both)
+    }
+
+    /// As an annotation.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Plaintext => "plaintext",
+            Self::Tls => "tls",
+            Self::Both => "plaintext+tls",
+        }
+    }
 }
 
 /// Facts about the cluster that no pool can change.

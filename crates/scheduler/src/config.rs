@@ -1,12 +1,16 @@
 //! Settings of the scheduler.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::time::Duration;
+
+use lmetric_policy::{EngineModel, PolicyKind};
 
 /// Settings of the scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SchedulerConfig {
     /// Which policy.
     pub policy: PolicyKind,
+    /// Step times for policies that simulate an engine or count its attention.
+    pub engine: Option<EngineModel>,
     /// Hotspot detector's action.
     pub hotspot: HotspotAction,
     /// Prefill rate assumed before anything was measured, tokens per (model) second.
@@ -22,7 +26,8 @@ pub struct SchedulerConfig {
 impl Default for SchedulerConfig {
     fn default() -> Self {
         Self {
-            policy: PolicyKind::Lmetric,
+            policy: PolicyKind::LMETRIC,
+            engine: None,
             hotspot: HotspotAction::Filter,
             default_rate: 8_000.0,
             overlay: true,
@@ -67,70 +72,4 @@ pub enum HotspotAction {
     Filter,
     /// The class is placed by load only.
     LoadOnly,
-}
-
-/// Policies by name. A policy that has parameters carries them in its variant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PolicyKind {
-    /// `(Q + new) × (BS + w)`.
-    Lmetric,
-    /// `4 · waiting + running`.
-    Vllm,
-    /// In turn.
-    RoundRobin,
-    /// Uniformly at random.
-    Random,
-    /// Fewest requests.
-    LeastRequest,
-}
-
-impl PolicyKind {
-    /// Every policy.
-    pub const ALL: [Self; 5] = [
-        Self::Lmetric,
-        Self::Vllm,
-        Self::RoundRobin,
-        Self::Random,
-        Self::LeastRequest,
-    ];
-
-    /// As it is written in a configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Lmetric => "lmetric",
-            Self::Vllm => "vllm",
-            Self::RoundRobin => "round-robin",
-            Self::Random => "random",
-            Self::LeastRequest => "least-request",
-        }
-    }
-}
-
-impl fmt::Display for PolicyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A policy name that does not exist.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no policy is called {name:?}: use {}", names())]
-pub struct UnknownPolicy {
-    /// What was asked for.
-    pub name: String,
-}
-
-fn names() -> String {
-    PolicyKind::ALL.map(PolicyKind::name).join(", ")
-}
-
-impl FromStr for PolicyKind {
-    type Err = UnknownPolicy;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.name() == name)
-            .ok_or_else(|| UnknownPolicy { name: name.into() })
-    }
 }

@@ -252,7 +252,7 @@ mod tests {
             request_id,
             model: "m",
             at: Time(5),
-            policy: PolicyKind::Lmetric,
+            policy: PolicyKind::LMETRIC,
             tokens: 10,
             weight: 1,
             winner,

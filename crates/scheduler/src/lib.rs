@@ -22,11 +22,12 @@ mod sync;
 mod time;
 
 pub use checks::{HitCheck, TokenCheck};
-pub use config::{HotspotAction, PolicyKind, SchedulerConfig, UnknownPolicy};
+pub use config::{HotspotAction, SchedulerConfig};
 pub use decisions::{CandidateView, Decision};
 pub use endpoint::{EndpointId, EndpointSpec, EndpointView, ScrapeSample};
 pub use hotspot::HotspotNote;
 pub use ledger::ReservationId;
+pub use lmetric_policy::{EngineModel, PolicyKind};
 pub use request::{NoEndpoint, Outcome, Pick, PickRequest, Prompt, SpaceSpec, Subset};
 pub use scheduler::Scheduler;
 pub use state::Counters;

@@ -9,8 +9,8 @@ use crate::{
     decisions::{CandidateView, Record},
     endpoint::{Endpoint, SpaceId},
     hotspot::Arrival,
-    ledger::{self, Reservation, held_run},
-    policy::{Asked, Candidate, draw},
+    ledger::{self, Reservation, ReservationId, Slab, held_run},
+    policy::{Asked, Candidate, Queued, View, draw},
     state::State,
     sync::checkpoint,
 };
@@ -19,6 +19,9 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     candidates: Vec<Candidate>,
+    backlog: Vec<Queued>,
+    /// One candidate's queue, by age.
+    queue: Vec<(ReservationId, Queued)>,
     scores: Vec<f64>,
     filtered: Vec<bool>,
     /// Leading blocks held, for each prompt and candidate (prompt by prompt).
@@ -30,7 +33,48 @@ pub(crate) struct Scratch {
     found: Vec<u32>,
 }
 
-/// Chooses and reserves. O(endpoints + look-up).
+impl Scratch {
+    fn score(&mut self, state: &mut State, asked: &Asked<'_>, rng: &mut dyn RngCore) {
+        let Self {
+            candidates,
+            backlog,
+            scores,
+            ..
+        } = self;
+        scores.clear();
+        let view = View {
+            asked,
+            candidates,
+            backlog,
+        };
+        state.policy.score(&view, scores, rng);
+    }
+
+    /// Appends what `endpoint` has to prefill, oldest first; where it stands.
+    fn line_up(&mut self, slab: &Slab, endpoint: &Endpoint) -> (u32, u32) {
+        self.queue.clear();
+        let open = endpoint.open.iter().filter_map(|place| slab.get(*place));
+        self.queue.extend(open.filter(|found| found.q > 0).map(|found| {
+            let queued = Queued {
+                left: small(found.q),
+                tokens: small(found.tokens()),
+            };
+            (found.id, queued)
+        }));
+        self.queue.sort_unstable_by_key(|(id, _)| *id);
+        let from = self.backlog.len() as u32;
+        self.backlog.extend(self.queue.iter().map(|(_, queued)| *queued));
+        (from, self.backlog.len() as u32)
+    }
+}
+
+/// Keys and block size of the first prompt's first chain.
+fn first_chain<'a>(request: &PickRequest<'a>) -> (&'a [BlockKey], u32) {
+    let chain = request.prompts.first().and_then(|prompt| prompt.chains.first());
+    chain.map_or((&[], 16), |(_, chain)| (&chain.keys, chain.block_size.get()))
+}
+
+/// Chooses and reserves. O(endpoints + look-up), and O(requests in prefill) for a policy that looks into queues.
 pub(crate) fn pick(
     state: &mut State,
     index: &SharedIndex,
@@ -65,11 +109,16 @@ fn pick_with(
     checkpoint();
     look_up(state, scratch, &index.read(), request.prompts);
 
-    let asked = Asked { weight, tokens };
-    scratch.scores.clear();
-    state
-        .policy
-        .score(&asked, &scratch.candidates, &mut scratch.scores, rng);
+    let (keys, block_tokens) = first_chain(request);
+    let asked = Asked {
+        weight,
+        tokens,
+        keys,
+        block_tokens,
+        session: request.session,
+        seconds: now.secs_since(Time::default()) * state.config.pace().rate(1.0),
+    };
+    scratch.score(state, &asked, rng);
     scratch.filtered.clear();
     scratch.filtered.resize(scratch.candidates.len(), false);
     let class = watch_hotspots(state, scratch, &asked, request, now, rng);
@@ -86,7 +135,15 @@ fn pick_with(
         let open = state.slab.len();
         return Err(NoEndpoint::LedgerFull { open });
     };
-    state.policy.chosen(&chosen);
+    let Scratch {
+        candidates, backlog, ..
+    } = &*scratch;
+    let view = View {
+        asked: &asked,
+        candidates,
+        backlog,
+    };
+    state.policy.chosen(&view, winner);
     record(state, scratch, request, &asked, now, winner, ties, class);
 
     let count = scratch.candidates.len();
@@ -122,7 +179,9 @@ fn gather(
     let rates = state.rates();
     let mean_prompt = state.mean_prompt.get();
     let (mut ready, mut allowed, mut able, mut out) = (0_usize, 0_usize, 0_usize, 0_usize);
+    let wants_backlog = state.policy.wants_backlog();
     scratch.candidates.clear();
+    scratch.backlog.clear();
     for pass in 0..2 {
         let all_are_out = pass == 1;
         for endpoint in state.fleet.iter_mut().filter(|endpoint| endpoint.ready) {
@@ -143,7 +202,11 @@ fn gather(
                 continue;
             }
             state.counters.released_by_rate += ledger::advance(&mut state.slab, endpoint, now, rates);
-            scratch.candidates.push(seen(endpoint, mean_prompt));
+            let mut candidate = seen(endpoint, mean_prompt);
+            if wants_backlog {
+                candidate.backlog = scratch.line_up(&state.slab, endpoint);
+            }
+            scratch.candidates.push(candidate);
         }
         if !scratch.candidates.is_empty() || out == 0 {
             break;
@@ -164,10 +227,16 @@ fn gather(
 fn seen(endpoint: &Endpoint, mean_prompt: f64) -> Candidate {
     Candidate {
         slot: endpoint.id.slot,
+        identity: endpoint.identity,
         hit: 0,
         queued: endpoint.queued(mean_prompt),
         batch: endpoint.batch(),
         waiting: endpoint.load.waiting + u64::from(endpoint.foreign.waiting()),
+        prefilling: endpoint.prefilling(),
+        resident: endpoint.load.tokens,
+        pairs: endpoint.load.pairs,
+        kv_tokens: endpoint.kv_tokens,
+        backlog: (0, 0),
     }
 }
 
@@ -234,13 +303,13 @@ fn look_up_chain(
 fn watch_hotspots(
     state: &mut State,
     scratch: &mut Scratch,
-    asked: &Asked,
+    asked: &Asked<'_>,
     request: &PickRequest<'_>,
     now: Time,
     rng: &mut dyn RngCore,
 ) -> Option<u64> {
     let action = state.config.hotspot;
-    if action == HotspotAction::Off || !state.policy.follows_prefixes() {
+    if action == HotspotAction::Off || !state.policy.is_guarded() {
         return None;
     }
     let (_, chain) = request.prompts.first()?.chains.first()?;
@@ -261,10 +330,7 @@ fn watch_hotspots(
                 for candidate in &mut scratch.candidates {
                     candidate.hit = 0;
                 }
-                scratch.scores.clear();
-                state
-                    .policy
-                    .score(asked, &scratch.candidates, &mut scratch.scores, rng);
+                scratch.score(state, asked, rng);
                 return Some(class.get());
             }
             HotspotAction::Filter => {
@@ -291,7 +357,7 @@ fn record(
     state: &mut State,
     scratch: &Scratch,
     request: &PickRequest<'_>,
-    asked: &Asked,
+    asked: &Asked<'_>,
     now: Time,
     winner: usize,
     ties: u32,
@@ -320,7 +386,7 @@ fn record(
             hit,
             queued,
             batch,
-            waiting: _,
+            ..
         } = scratch.candidates[at];
         let view = CandidateView {
             slot: slot.0,

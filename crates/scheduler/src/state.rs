@@ -81,7 +81,7 @@ impl State {
             fleet: Fleet::default(),
             spaces: Spaces::default(),
             slab: Slab::default(),
-            policy: policy::build(config.policy),
+            policy: policy::build(&config),
             hotspot: Detector::new(config.pace()),
             ring: DecisionRing::new(config.decisions),
             checks: Checks::default(),
@@ -95,8 +95,8 @@ impl State {
     }
 
     pub(crate) fn reconfigure(&mut self, config: SchedulerConfig) {
-        if config.policy != self.config.policy {
-            self.policy = policy::build(config.policy);
+        if config.policy != self.config.policy || config.engine != self.config.engine {
+            self.policy = policy::build(&config);
         }
         if config.speed != self.config.speed || config.hotspot != self.config.hotspot {
             self.counters.alarms += self.hotspot.alarms();

@@ -3,6 +3,9 @@
 //! Most of what is written here nests deeply and is written once, so those parts are JSON as Envoy Gateway writes it;
 //! what is read is typed.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelectorRequirement};
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,8 +14,8 @@ use super::gateway::RouteParentStatus;
 
 /// Group of Envoy Gateway.
 pub const GROUP: &str = "gateway.envoyproxy.io";
-/// `controllerName` of Envoy Gateway's classes.
-pub const CONTROLLER: &str = "gateway.envoyproxy.io/gatewayclass-controller";
+/// How the `controllerName` of Envoy Gateway's classes begins; installations may choose the rest.
+pub const CONTROLLERS: &str = "gateway.envoyproxy.io/";
 
 /// Puts a processor into a route.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -191,42 +194,34 @@ pub struct DirectBody {
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientTrafficPolicySpec {
     /// What it applies to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub target_refs: Vec<TargetRef>,
     /// The same for one target, in the API's older form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
-    /// Headers of requests and responses.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub headers: Option<ClientHeaders>,
-    /// Connections of clients.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub connection: Option<ClientConnection>,
+    /// The same by labels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub target_selectors: Vec<TargetSelector>,
+    /// What it does: everything else, as its owner wrote it.
+    #[serde(flatten)]
+    pub settings: serde_json::Map<String, Value>,
 }
 
-/// Headers of clients' requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ClientHeaders {
-    /// What happens to them before anything else.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub early_request_headers: Option<EarlyHeaders>,
-}
-
-/// Changes of headers before anything else.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct EarlyHeaders {
-    /// Headers that are taken away.
-    pub remove: Vec<String>,
-}
-
-/// Connections of clients.
+/// Objects that a policy applies to, by their labels.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ClientConnection {
-    /// Largest body that is held, a quantity.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub buffer_limit: Option<k8s_openapi::apimachinery::pkg::api::resource::Quantity>,
+pub struct TargetSelector {
+    /// Kind.
+    pub kind: String,
+    /// Labels that they have.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+    /// What else is asked of their labels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<LabelSelectorRequirement>,
+    /// API group and namespaces.
+    #[serde(flatten)]
+    pub rest: serde_json::Map<String, Value>,
 }
 
 /// What a policy applies to, in its own namespace.
@@ -261,7 +256,7 @@ pub struct PolicyAncestorStatus {
     /// Which controller.
     pub controller_name: String,
     /// Accepted among others.
-    pub conditions: Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>,
+    pub conditions: Vec<Condition>,
 }
 
 impl From<PolicyAncestorStatus> for RouteParentStatus {

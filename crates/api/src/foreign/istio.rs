@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// Group of Istio's traffic rules.
 pub const GROUP: &str = "networking.istio.io";
-/// `controllerName` of Istio's gateway class.
-pub const CONTROLLER: &str = "istio.io/gateway-controller";
+/// How the `controllerName` of each of Istio's gateway classes begins.
+pub const CONTROLLERS: &str = "istio.io/";
 
 /// How Istio speaks to a host.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,9 +32,28 @@ pub struct DestinationRuleSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TrafficPolicy {
+    /// What is different at single ports.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub port_level_settings: Vec<PortTrafficPolicy>,
+}
+
+/// How to speak to a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PortTrafficPolicy {
+    /// Port of the Service.
+    pub port: PortSelector,
     /// TLS towards it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<ClientTls>,
+}
+
+/// A port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PortSelector {
+    /// Its number.
+    pub number: i32,
 }
 
 /// TLS towards a host.

@@ -83,6 +83,8 @@ pub mod reason {
     pub const NO_GATEWAY: &str = "NoGateway";
     /// The gateway has accepted the route.
     pub const ACCEPTED: &str = "Accepted";
+    /// The gateway refuses the route or its plug; the message is its own.
+    pub const NOT_ACCEPTED: &str = "NotAccepted";
     /// The gateway has not answered yet, or cannot be looked at.
     pub const UNKNOWN: &str = "Unknown";
     /// The API server refused an object; the message is its own.

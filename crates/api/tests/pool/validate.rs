@@ -62,6 +62,10 @@ fn each_fault_is_named_with_field_and_remedy() {
             "spec.podTemplate.metadata.labels[app.kubernetes.io/component] is what",
         ),
         (
+            json!({"podTemplate": {"metadata": {"annotations": {"lmetric.io/template-revision": "77"}}}}),
+            "spec.podTemplate.metadata.annotations[lmetric.io/template-revision] is the operator's own; remove it",
+        ),
+        (
             json!({"podTemplate": {"spec": {"containers": [], "terminationGracePeriodSeconds": 30}}}),
             "spec.podTemplate.spec.terminationGracePeriodSeconds is what draining takes and a margin; remove it and use spec.lifecycle.drainTimeout",
         ),

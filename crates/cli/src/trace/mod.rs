@@ -3,6 +3,7 @@
 //! A trace names each prompt's blocks by ids that stand for the block *and everything before it*: two requests
 //! share their first k blocks exactly when their first k ids are equal.
 
+mod csv;
 mod line;
 mod read;
 mod schedule;

@@ -1,4 +1,5 @@
-//! Reading the two published layouts, Mooncake's and Qwen-Bailian's, line by line with errors a person can act on.
+//! Reading the two published layouts, Mooncake's and Qwen-Bailian's, a recording of the picker and CSV, line by line with errors
+//! a person can act on.
 
 use std::{
     fmt,
@@ -10,7 +11,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{TraceRequest, line::Line};
+use super::{TraceRequest, csv::Header, line::Line};
 
 /// Longest line that is read: 2 M block ids of 8 digits.
 const LINE_BYTES: usize = 16 << 20;
@@ -22,6 +23,9 @@ pub enum TraceFormat {
     Mooncake,
     /// alibaba-edu/qwen-bailian-usagetraces-anon: timestamps in s, `chat_id`, blocks of 16 tokens.
     Bailian,
+    /// A header `timestamp,input_length,output_length[,hash_ids]`, then one request a line: timestamps in s, ids
+    /// separated by blanks, blocks of 16 tokens.
+    Csv,
 }
 
 impl TraceFormat {
@@ -37,14 +41,14 @@ impl TraceFormat {
     pub const fn block_size(self) -> u32 {
         match self {
             Self::Mooncake => 512,
-            Self::Bailian => 16,
+            Self::Bailian | Self::Csv => 16,
         }
     }
 
     pub(super) const fn per_second(self) -> f64 {
         match self {
             Self::Mooncake => 1_000.0,
-            Self::Bailian => 1.0,
+            Self::Bailian | Self::Csv => 1.0,
         }
     }
 }
@@ -54,6 +58,7 @@ impl fmt::Display for TraceFormat {
         f.write_str(match self {
             Self::Mooncake => "mooncake",
             Self::Bailian => "bailian",
+            Self::Csv => "csv",
         })
     }
 }
@@ -140,6 +145,7 @@ impl Trace {
         let mut hasher = Xxh3Default::new();
         let mut requests = Vec::new();
         let mut layout = format.map(|format| (format, block_size.unwrap_or(format.block_size())));
+        let mut header = None;
         let mut bytes = Vec::new();
         for line in 1u32.. {
             bytes.clear();
@@ -165,8 +171,36 @@ impl Trace {
             if bytes.trim_ascii().is_empty() {
                 continue;
             }
-            let object: Map<String, Value> =
-                serde_json::from_slice(&bytes).map_err(|error| json(error.to_string()))?;
+            let is_first = layout.is_none() || (requests.is_empty() && format.is_some());
+            if header.is_none() && is_first && is_csv(&bytes, format) {
+                header = Some(Header::parse(path, line, &String::from_utf8_lossy(&bytes))?);
+                let format = TraceFormat::Csv;
+                layout = Some((format, block_size.unwrap_or(format.block_size())));
+                continue;
+            }
+            let object: Map<String, Value> = match (&header, layout) {
+                (Some(header), Some((_, size))) => {
+                    header.object(&String::from_utf8_lossy(&bytes), line, size)
+                }
+                _ => serde_json::from_slice(&bytes).map_err(|error| json(error.to_string()))?,
+            };
+            // a recording of the picker says first how it cut blocks; its arrivals are model time already
+            if requests.is_empty() && !object.contains_key("timestamp") && object.contains_key("block_size") {
+                let recorded = object.get("block_size").and_then(Value::as_u64);
+                let recorded = recorded
+                    .and_then(|size| u32::try_from(size).ok())
+                    .filter(|size| *size > 0);
+                let size = recorded.ok_or_else(|| TraceError::Field {
+                    path: path.to_owned(),
+                    line,
+                    field: "block_size",
+                    problem: "not a number of tokens".to_owned(),
+                    remedy: "record again, or name the block size with --block-size and remove this line"
+                        .to_owned(),
+                })?;
+                layout = Some((TraceFormat::Mooncake, block_size.unwrap_or(size)));
+                continue;
+            }
             let (format, block_size) = *layout.get_or_insert_with(|| {
                 let format = TraceFormat::of(&object);
                 (format, block_size.unwrap_or(format.block_size()))
@@ -192,6 +226,16 @@ impl Trace {
             hash: hasher.digest(),
         })
     }
+}
+
+/// Whether a first line is a CSV header: it is, unless it is a JSON object or another layout was named.
+fn is_csv(bytes: &[u8], named: Option<TraceFormat>) -> bool {
+    if let Some(format) = named {
+        return format == TraceFormat::Csv;
+    }
+    // a broken JSON line is an error of JSON, not a strange header
+    let text = bytes.trim_ascii();
+    text.starts_with(b"timestamp") || text.windows(10).any(|part| part == b",timestamp")
 }
 
 #[cfg(test)]
@@ -309,5 +353,56 @@ mod tests {
             read(GOOD).unwrap().hash,
             read(&GOOD.replace('7', "8")).unwrap().hash
         );
+    }
+
+    #[test]
+    fn csv_has_a_header_and_counts_seconds() {
+        let trace =
+            read("timestamp,input_length,output_length,hash_ids\n0.5,40,3,1 2 3\r\n2,33,1,1 2 9\n").unwrap();
+        assert_eq!((trace.format, trace.block_size), (TraceFormat::Csv, 16));
+        let [first, second] = &trace.requests[..] else {
+            panic!("two requests");
+        };
+        assert_eq!((first.at, first.input_tokens, first.output_tokens), (0.5, 40, 3));
+        assert_eq!((second.at, &second.blocks), (2.0, &vec![1, 2, 9]));
+    }
+
+    #[test]
+    fn csv_without_ids_shares_no_prefix() {
+        let trace = read("output_length,timestamp,input_length\n3,0,40\n3,1,40\n").unwrap();
+        assert_eq!(trace.requests[0].blocks.len(), 3);
+        assert_ne!(trace.requests[0].blocks[0], trace.requests[1].blocks[0]);
+    }
+
+    #[test]
+    fn a_bad_csv_line_names_file_line_and_field() {
+        for (text, names) in [
+            ("timestamp,input_length\n", "output_length"),
+            (
+                "timestamp,input_length,output_length\n0,x,3\n",
+                "t.jsonl:2: field \"input_length\"",
+            ),
+            (
+                "timestamp,input_length,output_length\n0,5\n",
+                "t.jsonl:2: field \"output_length\"",
+            ),
+            (
+                "timestamp,input_length,output_length,hash_ids\n0,40,3,1 b 3\n",
+                "t.jsonl:2: field \"hash_ids\"",
+            ),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(names), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_recording_says_how_it_cut_blocks() {
+        let text = r#"{"block_size": 16, "speed": 4, "mode": "full"}
+{"timestamp": 1500, "input_length": 40, "output_length": 20, "hash_ids": [1, 2, 3]}"#;
+        let trace = read(text).unwrap();
+        assert_eq!((trace.block_size, trace.requests[0].at), (16, 1.5));
+        let error = read(r#"{"block_size": 0, "speed": 4}"#).unwrap_err().to_string();
+        assert!(error.contains("t.jsonl:1: field \"block_size\""), "{error}");
     }
 }

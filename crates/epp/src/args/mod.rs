@@ -29,6 +29,10 @@ pub struct Args {
     /// Check the configuration and all files that it names, bind nothing, and exit with 0 or 2.
     #[arg(long)]
     pub check: bool,
+    /// Do what the Inference Extension's conformance suite asks of a picker: requests choose their engine by a header. Never
+    /// with real clients.
+    #[arg(long)]
+    pub conformance: bool,
     /// Log filter instead of the configuration's.
     #[arg(long, value_name = "FILTER", env = "LMETRIC_LOG")]
     pub log: Option<String>,

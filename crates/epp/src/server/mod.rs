@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use futures::{StreamExt as _, stream};
 use lmetric_proto::ext_proc::{
     ProcessingRequest, ProcessingResponse,
     external_processor_server::{ExternalProcessor, ExternalProcessorServer},
@@ -88,6 +89,8 @@ pub struct ExtProcServer<P> {
     driver: Arc<Driver<P>>,
     health: Health,
     tls: Option<ServerTls>,
+    /// Where TLS is served, if not on the listener itself.
+    secure: Option<TcpListener>,
     limits: Limits,
     live: LiveLimits,
     ending: CancellationToken,
@@ -108,10 +111,27 @@ impl<P: Place> ExtProcServer<P> {
             driver,
             health,
             tls,
+            secure: None,
             limits,
             live,
             ending,
         }
+    }
+
+    /// The same with TLS on this listener, and plaintext on the one that is served.
+    #[must_use]
+    pub fn with_tls_on(mut self, secure: TcpListener) -> Self {
+        self.secure = Some(secure);
+        self
+    }
+
+    /// The same, doing what the Inference Extension's conformance suite asks of a picker.
+    #[must_use]
+    pub fn for_conformance(mut self) -> Self {
+        if let Some(driver) = Arc::get_mut(&mut self.driver) {
+            driver.obey_conformance();
+        }
+        self
     }
 
     /// Counters of its streams.
@@ -138,6 +158,7 @@ impl<P: Place> ExtProcServer<P> {
             driver,
             health,
             tls,
+            secure,
             limits,
             live,
             ending,
@@ -146,7 +167,14 @@ impl<P: Place> ExtProcServer<P> {
         // certificates are watched and connections accepted for as long as this future lives
         let _accepting = going_away.clone().drop_guard();
         let acceptor = tls.as_ref().map(ServerTls::acceptor);
-        let connections = accept::connections(listener, acceptor, going_away.clone());
+        let (plain, secured) = match secure {
+            None => (accept::connections(listener, acceptor, going_away.clone()), None),
+            Some(secure) => (
+                accept::connections(listener, None, going_away.clone()),
+                Some(accept::connections(secure, acceptor, going_away.clone())),
+            ),
+        };
+        let connections = stream::select(plain, stream::iter(secured).flatten());
         if let Some(tls) = tls {
             tokio::spawn(tls.watch(going_away.clone()));
         }

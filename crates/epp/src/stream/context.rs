@@ -12,8 +12,8 @@ use prost_types::{Struct, Value, value::Kind};
 use super::replies::LOAD_BALANCER;
 use crate::request::subset;
 
-const SUBSET_NAMESPACE: &str = "envoy.lb.subset_hint";
-const SUBSET_KEY: &str = "x-gateway-destination-endpoint-subset";
+pub(super) const SUBSET_NAMESPACE: &str = "envoy.lb.subset_hint";
+pub(super) const SUBSET_KEY: &str = "x-gateway-destination-endpoint-subset";
 const SERVED_KEY: &str = "x-gateway-destination-endpoint-served";
 const UPSTREAM_ADDRESS: &str = "upstream.address";
 

@@ -20,6 +20,7 @@ use tonic::{Code, Status};
 use tracing::debug;
 
 use super::{
+    conformance::Conformance,
     exchange::{End, Exchange, Step},
     replies::Destination,
 };
@@ -87,6 +88,8 @@ pub struct Driver<P> {
     headers_shown: AtomicBool,
     /// Bodies parsed at once on blocking threads.
     parsers: Arc<Semaphore>,
+    /// Does what the Inference Extension's conformance suite asks.
+    conformance: bool,
 }
 
 type Placing = Pin<Box<dyn Future<Output = Result<Placement, Refusal>> + Send>>;
@@ -104,7 +107,13 @@ impl<P: Place> Driver<P> {
             ending,
             headers_shown: AtomicBool::new(false),
             parsers: Arc::new(Semaphore::new(parsers)),
+            conformance: false,
         }
+    }
+
+    /// From now on it does what the Inference Extension's conformance suite asks.
+    pub fn obey_conformance(&mut self) {
+        self.conformance = true;
     }
 
     /// Counters of its streams.
@@ -125,6 +134,7 @@ impl<P: Place> Driver<P> {
         self.stats.opened.fetch_add(1, Relaxed);
         let _open = Open::new(&self.stats);
         let mut exchange = Exchange::new(self.body_bytes.load(Relaxed), self.headers_shown.load(Relaxed));
+        let mut conformance = self.conformance.then(Conformance::default);
         let mut placing: Option<Placing> = None;
         let mut placement: Option<Placement> = None;
         let mut patience: Option<Instant> = None;
@@ -144,7 +154,10 @@ impl<P: Place> Driver<P> {
                         exchange.placed(destination, &mut steps);
                     }
                     message = messages.next(), if !half_closed => match message {
-                        Some(Ok(message)) => {
+                        Some(Ok(mut message)) => {
+                            if let Some(conformance) = &mut conformance {
+                                conformance.message(&mut message);
+                            }
                             exchange.message(message, &mut steps);
                             if exchange.saw_response_headers() {
                                 self.headers_shown.store(true, Relaxed);
@@ -170,7 +183,12 @@ impl<P: Place> Driver<P> {
             for step in steps.drain(..) {
                 match step {
                     // when nobody listens any more, the next round ends the exchange
-                    Step::Reply(message) => drop(replies.send(Ok(message)).await),
+                    Step::Reply(mut message) => {
+                        if let Some(conformance) = &conformance {
+                            conformance.reply(&mut message);
+                        }
+                        drop(replies.send(Ok(message)).await);
+                    }
                     Step::Refused(kind) => self.stats.count_refused(kind),
                     Step::Place(asked) => placing = Some(self.placing(asked)),
                     Step::Wait(time) => patience = Some(Instant::now() + time),

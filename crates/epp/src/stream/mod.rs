@@ -4,6 +4,7 @@
 //! `context` and `body` read what comes, `watch` looks at answers that pass by.
 
 mod body;
+mod conformance;
 mod context;
 mod driver;
 mod exchange;

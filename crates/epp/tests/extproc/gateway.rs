@@ -152,6 +152,8 @@ impl Picks {
 
 pub(crate) struct Gateway {
     pub(crate) channel: Channel,
+    /// Over TLS, where that has a port of its own.
+    pub(crate) secure_channel: Option<Channel>,
     pub(crate) health_channel: Channel,
     pub(crate) picks: Arc<Picks>,
     pub(crate) stats: Arc<Stats>,
@@ -170,6 +172,15 @@ impl Gateway {
     }
 
     pub(crate) async fn start_with(tls: &Tls, picks: Picks, drain: Drain) -> Self {
+        Self::launch(tls, picks, drain, false).await
+    }
+
+    /// Plaintext on one port and TLS on another.
+    pub(crate) async fn start_on_both(picks: Picks, drain: Drain) -> Self {
+        Self::launch(&Tls::SelfSigned, picks, drain, true).await
+    }
+
+    async fn launch(tls: &Tls, picks: Picks, drain: Drain, both: bool) -> Self {
         let picks = Arc::new(picks);
         let health = Health::new().await;
         let limits = Limits {
@@ -177,8 +188,14 @@ impl Gateway {
             placing: picks.patience.unwrap_or(PATIENCE),
         };
         let server_tls = ServerTls::new(tls).expect("a certificate");
-        let is_tls = server_tls.is_some();
-        let server = ExtProcServer::new(picks.clone(), limits, server_tls, health.clone());
+        let is_tls = server_tls.is_some() && !both;
+        let mut server = ExtProcServer::new(picks.clone(), limits, server_tls, health.clone());
+        let mut secure_channel = None;
+        if both {
+            let secure = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            secure_channel = Some(connect(secure.local_addr().expect("an address").port(), true));
+            server = server.with_tls_on(secure);
+        }
         let stats = server.stats();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
@@ -195,6 +212,7 @@ impl Gateway {
         });
         Self {
             channel: connect(port, is_tls),
+            secure_channel,
             health_channel: connect(health_port, false),
             picks,
             stats,
@@ -206,9 +224,13 @@ impl Gateway {
 
     /// One HTTP exchange.
     pub(crate) async fn exchange(&self) -> Exchange {
+        Self::exchange_on(&self.channel).await
+    }
+
+    /// One on this channel.
+    pub(crate) async fn exchange_on(channel: &Channel) -> Exchange {
         let (sender, messages) = mpsc::channel(4);
-        let mut client =
-            ExternalProcessorClient::new(self.channel.clone()).max_decoding_message_size(1 << 20);
+        let mut client = ExternalProcessorClient::new(channel.clone()).max_decoding_message_size(1 << 20);
         let replies = client
             .process(ReceiverStream::new(messages))
             .await

@@ -69,6 +69,32 @@ async fn ten_megabytes_come_back_byte_for_byte(#[case] tls: Tls) {
     assert_eq!(gateway.picks.released().await, [Outcome::Done]);
 }
 
+#[tokio::test]
+async fn plaintext_and_tls_are_served_side_by_side_and_drained_together() {
+    let drain = Drain {
+        linger: Duration::from_millis(50),
+        limit: Duration::from_millis(900),
+    };
+    let mut gateway = Gateway::start_on_both(Picks::default(), drain).await;
+    let secure = gateway.secure_channel.clone().expect("a second port");
+    let mut exchanges = Vec::new();
+    for channel in [&gateway.channel, &secure] {
+        let mut exchange = Gateway::exchange_on(channel).await;
+        exchange.send(light(request_headers(&[], true))).await;
+        let reply = exchange.receive().await;
+        assert_eq!(
+            gateway::header(&reply, DESTINATION).as_deref(),
+            Some("10.0.0.1:8000")
+        );
+        exchanges.push(exchange);
+    }
+    gateway.stop.cancel();
+    for mut exchange in exchanges {
+        assert_eq!(exchange.end().await, Code::Ok);
+    }
+    gateway.ended().await;
+}
+
 #[rstest]
 #[case::rank(Some(2), Some("2"))]
 #[case::no_rank(None, None)]

@@ -140,7 +140,12 @@ impl Applier<'_> {
             deployments,
             disruption_budgets,
             gie_pools,
+            destination_rules,
+            route_filters,
+            backends,
             routes,
+            extension_policies,
+            traffic_policies,
             pod_monitors,
             prometheus_rules,
             stage: _,
@@ -164,7 +169,20 @@ impl Applier<'_> {
             .kind(disruption_budgets, &stores.disruption_budgets, &mut troubles)
             .await?;
         applied.gie_pools = self.kind(gie_pools, &stores.gie_pools, &mut troubles).await?;
+        applied.destination_rules = self
+            .kind(destination_rules, &stores.destination_rules, &mut troubles)
+            .await?;
+        applied.route_filters = self
+            .kind(route_filters, &stores.route_filters, &mut troubles)
+            .await?;
+        applied.backends = self.kind(backends, &stores.backends, &mut troubles).await?;
         applied.routes = self.kind(routes, &stores.routes, &mut troubles).await?;
+        applied.extension_policies = self
+            .kind(extension_policies, &stores.extension_policies, &mut troubles)
+            .await?;
+        applied.traffic_policies = self
+            .kind(traffic_policies, &stores.traffic_policies, &mut troubles)
+            .await?;
         applied.pod_monitors = self
             .kind(pod_monitors, &stores.pod_monitors, &mut troubles)
             .await?;

@@ -7,7 +7,7 @@ mod claim;
 mod disruption_budget;
 mod engine;
 mod envoy;
-mod gie_pool;
+mod gateway;
 mod meta;
 mod network_policy;
 mod picker;
@@ -16,7 +16,6 @@ mod pod_monitor;
 pub mod ports;
 mod prometheus_rule;
 mod role_binding;
-mod route;
 mod service;
 mod service_account;
 #[cfg(test)]
@@ -84,10 +83,22 @@ pub fn build(
             .push(envoy::deployment(validated, standalone, images, versions));
     }
     if way_in.gie_pool {
-        resources.gie_pools.push(gie_pool::build(validated)?);
+        resources.gie_pools.push(gateway::gie_pool::build(validated)?);
     }
-    if way_in.route {
-        resources.routes.push(route::build(validated));
+    if way_in.destination_rule {
+        resources
+            .destination_rules
+            .push(gateway::destination_rule::build(validated));
+    }
+    if way_in.envoy_gateway {
+        use gateway::envoy_gateway::{backend, extension_policy, filter, route, traffic_policy};
+        resources.route_filters.extend(filter(validated));
+        resources.backends.push(backend(validated));
+        resources.routes.push(route(validated));
+        resources.extension_policies.push(extension_policy(validated));
+        resources.traffic_policies.push(traffic_policy(validated));
+    } else if way_in.route {
+        resources.routes.push(gateway::route::build(validated));
     }
     if way_in.pod_monitor {
         resources.pod_monitors.extend(pod_monitor::build(validated));
@@ -103,7 +114,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::validated::WayIn;
+    use crate::validated::{Listeners, WayIn};
 
     #[test]
     fn a_pool_without_wishes_owns_engines_and_a_picker() {
@@ -127,19 +138,41 @@ mod tests {
         validated.way_in = WayIn {
             gie_pool: true,
             route: true,
-            tls: true,
-            plaintext: true,
+            destination_rule: true,
+            listeners: Listeners::Both,
             pod_monitor: true,
             alerts: true,
+            ..WayIn::default()
         };
         let built = build(&validated, &testing::images(), &testing::versions()).unwrap();
         assert_eq!(built.deployments.len(), 3);
-        assert_eq!(built.services.len(), 3);
+        assert_eq!(built.services.len(), 4);
         assert_eq!(built.config_maps.len(), 2);
         assert_eq!(built.network_policies.len(), 3);
         assert_eq!(built.claims.len(), 1);
         assert_eq!((built.gie_pools.len(), built.routes.len()), (1, 1));
+        assert_eq!(built.destination_rules.len(), 1);
         assert_eq!((built.pod_monitors.len(), built.prometheus_rules.len()), (3, 1));
+    }
+
+    #[test]
+    fn envoy_gateway_gets_its_five_objects_and_nothing_of_gies() {
+        let mut validated = testing::pool(json!({"gateway": {"parentRefs": [{"name": "g"}]}}));
+        validated.way_in.envoy_gateway = true;
+        let built = build(&validated, &testing::images(), &testing::versions()).unwrap();
+        assert_eq!(
+            (
+                built.routes.len(),
+                built.route_filters.len(),
+                built.backends.len()
+            ),
+            (1, 1, 1)
+        );
+        assert_eq!(
+            (built.extension_policies.len(), built.traffic_policies.len()),
+            (1, 1)
+        );
+        assert_eq!((built.gie_pools.len(), built.destination_rules.len()), (0, 0));
     }
 
     #[test]

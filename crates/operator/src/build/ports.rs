@@ -2,8 +2,12 @@
 
 use lmetric_api::pool::InferencePoolSpec;
 
-/// ext-proc of pickers.
+use crate::validated::Listeners;
+
+/// ext-proc of pickers in plaintext.
 pub const EXT_PROC: i32 = 9_002;
+/// ext-proc of pickers over TLS.
+pub const EXT_PROC_TLS: i32 = 9_004;
 /// gRPC health of pickers, never encrypted.
 pub const HEALTH: i32 = 9_003;
 /// Metrics, debugging and draining of pickers.
@@ -14,6 +18,13 @@ pub const PROXY: i32 = 8_080;
 pub const ENVOY_STATUS: i32 = 9_902;
 /// Envoy's admin, on loopback only.
 pub const ENVOY_ADMIN: i32 = 9_901;
+
+/// Names and numbers of the pickers' ext-proc ports.
+pub fn ext_proc(listeners: Listeners) -> impl Iterator<Item = (&'static str, i32)> {
+    let plaintext = listeners.plaintext().then_some(("ext-proc", EXT_PROC));
+    let tls = listeners.tls().then_some(("ext-proc-tls", EXT_PROC_TLS));
+    plaintext.into_iter().chain(tls)
+}
 
 /// A run of ports, one for each data-parallel rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use lmetric_api::pool::{Component, IntOrString, Standalone};
 
-use super::{meta, ports};
+use super::{gateway, meta, ports};
 use crate::validated::Validated;
 
 /// All Services of the pool.
@@ -11,6 +11,9 @@ pub(super) fn build(validated: &Validated) -> Vec<Service> {
     let mut services = vec![engines(validated), pickers(validated)];
     if let Some(standalone) = &validated.pool.spec.gateway.standalone {
         services.push(envoy(validated, standalone));
+    }
+    if validated.way_in.gie_pool || validated.way_in.envoy_gateway {
+        services.push(for_gateways(validated));
     }
     services
 }
@@ -27,12 +30,39 @@ fn engines(validated: &Validated) -> Service {
 /// Every picker, ready or not: an engine that ends must tell all of them, and Envoy knows a new one's address
 /// before it is ready, so that none is missing when the old one goes. Envoy asks each for its health itself.
 fn pickers(validated: &Validated) -> Service {
-    let ports = vec![
-        service_port("ext-proc", ports::EXT_PROC, Some("kubernetes.io/h2c")),
-        service_port("health", ports::HEALTH, Some("kubernetes.io/h2c")),
-        service_port("admin", ports::ADMIN, Some("http")),
-    ];
+    let mut ports = ext_proc(validated);
+    ports.push(service_port("health", ports::HEALTH, Some("kubernetes.io/h2c")));
+    ports.push(service_port("admin", ports::ADMIN, Some("http")));
     headless(validated, Component::Picker, ports, true)
+}
+
+/// Where the picker is asked, one port for each way.
+fn ext_proc(validated: &Validated) -> Vec<ServicePort> {
+    ports::ext_proc(validated.way_in.listeners)
+        .map(|(name, port)| {
+            let protocol = if port == ports::EXT_PROC_TLS {
+                "http2"
+            } else {
+                "kubernetes.io/h2c"
+            };
+            service_port(name, port, Some(protocol))
+        })
+        .collect()
+}
+
+/// Ready pickers, for somebody's Gateway.
+fn for_gateways(validated: &Validated) -> Service {
+    let labels = meta::labels(validated, Component::Picker);
+    Service {
+        metadata: meta::named(validated, gateway::picker_service(validated), labels),
+        spec: Some(ServiceSpec {
+            type_: Some("ClusterIP".to_owned()),
+            selector: Some(meta::selector_labels(validated, Component::Picker)),
+            ports: Some(ext_proc(validated)),
+            ..ServiceSpec::default()
+        }),
+        ..Service::default()
+    }
 }
 
 fn envoy(validated: &Validated, standalone: &Standalone) -> Service {
@@ -89,7 +119,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::build::testing;
+    use crate::{build::testing, validated::Listeners};
 
     #[test]
     fn engines_and_pickers_are_headless_and_only_pickers_are_listed_before_they_are_ready() {
@@ -125,6 +155,41 @@ mod tests {
                     ["ext-proc=9002", "health=9003", "admin=9090"]
                 ],
             ])
+        );
+    }
+
+    #[test]
+    fn pickers_list_a_port_for_each_way_they_are_asked() {
+        let ports = |listeners| {
+            let mut validated = testing::pool(json!({}));
+            validated.way_in.listeners = listeners;
+            let built = serde_json::to_value(pickers(&validated).spec.unwrap().ports).unwrap();
+            let brief = |port: &serde_json::Value| {
+                format!("{}/{}", port["port"], port["appProtocol"].as_str().unwrap())
+            };
+            built.as_array().unwrap().iter().map(brief).collect::<Vec<_>>()[..].join(" ")
+        };
+        let others = "9003/kubernetes.io/h2c 9090/http";
+        assert_eq!(ports(Listeners::Tls), format!("9004/http2 {others}"));
+        assert_eq!(
+            ports(Listeners::Both),
+            format!("9002/kubernetes.io/h2c 9004/http2 {others}")
+        );
+    }
+
+    #[test]
+    fn gateways_reach_ready_pickers_by_an_address_of_their_own() {
+        let mut validated = testing::pool(json!({}));
+        validated.way_in.envoy_gateway = true;
+        let built = serde_json::to_value(&build(&validated)[2]).unwrap();
+        assert_eq!(built["metadata"]["name"], "qwen-ext-proc");
+        assert_eq!(
+            built["spec"],
+            json!({
+                "type": "ClusterIP",
+                "selector": {"app.kubernetes.io/component": "picker", "lmetric.io/pool": "qwen"},
+                "ports": [{"name": "ext-proc", "port": 9002, "protocol": "TCP", "appProtocol": "kubernetes.io/h2c"}],
+            })
         );
     }
 

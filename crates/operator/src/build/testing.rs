@@ -48,10 +48,7 @@ pub(crate) fn pool(changes: Value) -> Validated {
                 unavailable: IntOrString::Int(0),
             },
         },
-        way_in: WayIn {
-            plaintext: true,
-            ..WayIn::default()
-        },
+        way_in: WayIn::default(),
         cluster: Cluster::default(),
         pool: Arc::new(pool),
     }

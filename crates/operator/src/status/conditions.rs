@@ -5,7 +5,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
 };
 use kube::ResourceExt as _;
-use lmetric_api::pool::{Component, Plug, condition::condition, reason};
+use lmetric_api::pool::{Component, condition::condition, reason};
 
 use super::{
     Verdict,
@@ -14,7 +14,7 @@ use super::{
     pod::{Finding, is_ready},
     troubles::{is_essential, told},
 };
-use crate::{build, dereference::Facts};
+use crate::dereference::Facts;
 
 /// Everything that the conditions are made from.
 #[derive(Clone, Copy, Debug)]
@@ -56,11 +56,6 @@ impl Draft<'_> {
                 }
             })
             .collect()
-    }
-
-    /// Whether the Gateway takes the route.
-    pub(super) fn route_is_accepted(&self) -> bool {
-        self.route_accepted().0 == TRUE
     }
 
     fn ready(&self) -> Said {
@@ -132,7 +127,7 @@ impl Draft<'_> {
         if let Some(finding) = self.surroundings() {
             return (TRUE, finding.reason, finding.message);
         }
-        let (status, reason, message) = self.route();
+        let ((status, reason, message), _) = self.route();
         if status == FALSE {
             return (TRUE, reason, message);
         }
@@ -169,73 +164,6 @@ impl Draft<'_> {
         let words = worst(self.facts, self.verdict, Component::Picker)
             .unwrap_or_else(|| "no picker is ready yet".to_owned());
         (FALSE, reason::PICKER_DOWN, words)
-    }
-
-    fn route_accepted(&self) -> Said {
-        let (status, reason, mut message) = self.route();
-        if build::is_open(&self.facts.pool.spec) && status != UNKNOWN {
-            message.push_str(
-                ". The engines' port is open to every pod of the cluster; list your Gateway's pods in spec.networkPolicy.gatewayFrom to close it",
-            );
-        }
-        (status, reason, message)
-    }
-
-    fn route(&self) -> Said {
-        let gateway = &self.facts.pool.spec.gateway;
-        let apis = self.facts.apis;
-        let asked = !gateway.parent_refs.is_empty();
-        if (asked && gateway.plug != Plug::EnvoyGateway || gateway.plug == Plug::InferencePool)
-            && !apis.gie_pools
-        {
-            let message = "inferencepools of inference.networking.k8s.io/v1 are not installed; install the Gateway API Inference Extension, which is noticed within a minute";
-            return (FALSE, reason::OPTIONAL_API_MISSING, message.to_owned());
-        }
-        if asked && !apis.routes {
-            let message = "httproutes of gateway.networking.k8s.io/v1 are not installed; install the Gateway API, which is noticed within a minute";
-            return (FALSE, reason::OPTIONAL_API_MISSING, message.to_owned());
-        }
-        if !asked {
-            let message = "no Gateway is asked for: spec.gateway.parentRefs is empty".to_owned();
-            return (UNKNOWN, reason::NO_GATEWAY, message);
-        }
-        if gateway.plug == Plug::EnvoyGateway {
-            let message = "this operator does not make Envoy Gateway's policies yet; use spec.gateway.standalone, or a Gateway that knows GIE's InferencePool".to_owned();
-            return (UNKNOWN, reason::UNKNOWN, message);
-        }
-        let parents = self
-            .facts
-            .route
-            .as_ref()
-            .and_then(|route| route.status.as_ref())
-            .map(|status| status.parents.as_slice())
-            .unwrap_or_default();
-        if parents.is_empty() {
-            let message =
-                "no Gateway has answered about the HTTPRoute yet; look whether spec.gateway.parentRefs names one that exists and lets this namespace attach"
-                    .to_owned();
-            return (UNKNOWN, reason::UNKNOWN, message);
-        }
-        let refusals = parents.iter().flat_map(|parent| {
-            let conditions = parent.conditions.iter();
-            conditions
-                .filter(|condition| matches!(condition.type_.as_str(), "Accepted" | "ResolvedRefs"))
-                .filter(|condition| condition.status == FALSE)
-                .map(|condition| {
-                    format!(
-                        "{} says {}: {}",
-                        parent.controller_name, condition.reason, condition.message
-                    )
-                })
-        });
-        match refusals.reduce(|all, next| format!("{all}; {next}")) {
-            Some(words) => (
-                FALSE,
-                reason::UNKNOWN,
-                format!("the Gateway does not take the route: {words}"),
-            ),
-            None => (TRUE, reason::ACCEPTED, "the Gateway takes the route".to_owned()),
-        }
     }
 
     fn missing_monitoring(&self) -> Option<String> {

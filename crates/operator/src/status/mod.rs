@@ -8,6 +8,7 @@ mod conditions;
 mod engines;
 pub mod pod;
 mod replicas;
+mod route;
 #[cfg(test)]
 mod tests;
 mod troubles;
@@ -119,8 +120,8 @@ pub fn compute(facts: &Facts, previous: &InferencePoolStatus, verdict: Verdict<'
     }
 }
 
-/// Where requests go: the standalone Envoy's Service (by its load balancer's address where it has one), else a host
-/// of the accepted route.
+/// Where requests go: the standalone Envoy's Service (by its load balancer's address where it has one), else what
+/// accepts the route.
 fn url(facts: &Facts, verdict: Verdict<'_>, draft: &Draft<'_>) -> Option<String> {
     let spec = &facts.pool.spec;
     if let Some(standalone) = &spec.gateway.standalone {
@@ -135,14 +136,9 @@ fn url(facts: &Facts, verdict: Verdict<'_>, draft: &Draft<'_>) -> Option<String>
         };
         let host =
             outside.unwrap_or_else(|| format!("{name}.{}.svc", facts.pool.namespace().unwrap_or_default()));
-        return Some(with_port(&host, standalone.service.port));
+        return Some(address("http", &host, standalone.service.port));
     }
-    let host = spec
-        .gateway
-        .hostnames
-        .iter()
-        .find(|host| !host.starts_with('*'))?;
-    draft.route_is_accepted().then(|| format!("http://{host}"))
+    draft.route_url()
 }
 
 fn address_of(service: &Service) -> Option<String> {
@@ -157,15 +153,15 @@ fn address_of(service: &Service) -> Option<String> {
     ingress.hostname.clone().or_else(|| ingress.ip.clone())
 }
 
-fn with_port(host: &str, port: i32) -> String {
+/// A URL without the port that its scheme implies.
+fn address(scheme: &str, host: &str, port: i32) -> String {
     let host = if host.contains(':') {
         format!("[{host}]")
     } else {
         host.to_owned()
     };
-    if port == 80 {
-        format!("http://{host}")
-    } else {
-        format!("http://{host}:{port}")
+    match (scheme, port) {
+        ("http", 80) | ("https", 443) => format!("{scheme}://{host}"),
+        _ => format!("{scheme}://{host}:{port}"),
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use futures::{Stream, StreamExt as _};
 use kube::{
-    Client, Resource,
+    Api, Client, Resource,
     core::{DeserializeGuard, NamespaceResourceScope},
     runtime::{
         WatchStreamExt as _,
@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Apis, Guarded, PoolRef, Wakes};
+use super::{Apis, Guarded, PoolRef, Reach, Wakes};
 use crate::{args::Scope, metrics::Metrics, words::Words};
 
 /// Length of one watch request, seconds: a connection that died silently is noticed after as long.
@@ -35,32 +35,28 @@ pub(super) struct Watch {
 
 /// Kinds that a pool owns or is told by.
 pub(super) trait Kind:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + Debug
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
 }
 
 impl<K> Kind for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
 }
+
+/// Those of namespaces.
+pub(super) trait Namespaced: Kind + Resource<Scope = NamespaceResourceScope> {}
+
+impl<K> Namespaced for K where K: Kind + Resource<Scope = NamespaceResourceScope> {}
 
 impl Watch {
     /// Pools themselves.
     pub(super) fn pools(&self) -> Store<Guarded> {
         let (store, mut writer) = reflector::store::<Guarded>();
-        let mut events = self.events::<Guarded>(watcher::Config::default());
+        let mut events = watched(
+            self.scope.api::<Guarded>(&self.client),
+            watcher::Config::default(),
+        );
         let (wakes, metrics, known) = (self.wakes.clone(), self.metrics.clone(), store.clone());
         self.tasks.spawn("watch pools", |token| async move {
             while let Some(event) = next(&mut events, "pools", &metrics, &token).await {
@@ -72,48 +68,95 @@ impl Watch {
     }
 
     /// A kind that every cluster has.
-    pub(super) fn always<K: Kind>(&self, name: &'static str, labels: &str) -> Store<K> {
+    pub(super) fn always<K: Namespaced>(&self, name: &'static str, labels: &str) -> Store<K> {
         let (store, mut writer) = reflector::store::<K>();
-        let events = self.events::<DeserializeGuard<K>>(watcher::Config::default().labels(labels));
+        let config = watcher::Config::default().labels(labels);
+        let events = watched(self.scope.api::<DeserializeGuard<K>>(&self.client), config);
         let (wakes, metrics, known) = (self.wakes.clone(), self.metrics.clone(), store.clone());
         self.tasks.spawn(name, move |token| async move {
-            follow(events, name, &mut writer, &known, &wakes, &metrics, &token).await;
+            let following = Following {
+                name,
+                wakes: &wakes,
+                metrics: &metrics,
+                pools: &pool_of,
+            };
+            following.follow(events, &mut writer, &known, &token).await;
         });
         store
     }
 
     /// A kind that a cluster may lack; watched while `installed`.
-    pub(super) fn optional<K: Kind>(
+    pub(super) fn optional<K: Namespaced>(
         &self,
         name: &'static str,
         labels: &str,
-        mut apis: watch::Receiver<Apis>,
+        apis: watch::Receiver<Apis>,
         installed: fn(&Apis) -> bool,
+    ) -> Store<K> {
+        let (client, scope) = (self.client.clone(), self.scope.clone());
+        let api = move |apis: &Apis| installed(apis).then(|| scope.api::<DeserializeGuard<K>>(&client));
+        let config = watcher::Config::default().labels(labels);
+        self.while_there(
+            name,
+            config,
+            apis,
+            api,
+            move |a, b| installed(a) == installed(b),
+            pool_of,
+        )
+    }
+
+    /// Somebody else's objects, watched as far as they may be read; `pools` are those that one is about.
+    pub(super) fn theirs<K: Kind>(
+        &self,
+        name: &'static str,
+        apis: watch::Receiver<Apis>,
+        reach: fn(&Apis) -> Reach,
+        api: impl Fn(Reach) -> Option<Api<DeserializeGuard<K>>> + Send + Sync + 'static,
+        pools: impl Fn(&K) -> Vec<PoolRef> + Send + Sync + 'static,
+    ) -> Store<K> {
+        let config = watcher::Config::default();
+        let api = move |apis: &Apis| api(reach(apis));
+        self.while_there(name, config, apis, api, move |a, b| reach(a) == reach(b), pools)
+    }
+
+    /// Watches where `api` says, for as long as the APIs are the `same` as they were when it said so.
+    fn while_there<K: Kind, P: IntoIterator<Item = PoolRef>>(
+        &self,
+        name: &'static str,
+        config: watcher::Config,
+        mut apis: watch::Receiver<Apis>,
+        api: impl Fn(&Apis) -> Option<Api<DeserializeGuard<K>>> + Send + Sync + 'static,
+        same: impl Fn(&Apis, &Apis) -> bool + Send + Sync + 'static,
+        pools: impl Fn(&K) -> P + Send + Sync + 'static,
     ) -> Store<K> {
         let (store, mut writer) = reflector::store::<K>();
         let (wakes, metrics, known) = (self.wakes.clone(), self.metrics.clone(), store.clone());
-        let (client, scope) = (self.client.clone(), self.scope.clone());
-        let config = watcher::Config::default().labels(labels);
         self.tasks.spawn(name, move |token| async move {
             while !token.is_cancelled() {
+                let began = *apis.borrow_and_update();
+                let Some(there) = api(&began) else {
+                    tokio::select! {
+                        () = token.cancelled() => return,
+                        () = until(&mut apis, |now| !same(&began, now)) => continue,
+                    }
+                };
+                let following = Following {
+                    name,
+                    wakes: &wakes,
+                    metrics: &metrics,
+                    pools: &pools,
+                };
+                let events = watched(there, config.clone());
                 tokio::select! {
-                    () = token.cancelled() => return,
-                    () = until(&mut apis, installed) => {}
-                }
-                let events = watched::<DeserializeGuard<K>>(&client, &scope, config.clone());
-                tokio::select! {
-                    () = follow(events, name, &mut writer, &known, &wakes, &metrics, &token) => {}
-                    () = until(&mut apis, |apis| !installed(apis)) => {}
+                    () = following.follow(events, &mut writer, &known, &token) => {}
+                    () = until(&mut apis, |now| !same(&began, now)) => {}
                 }
                 writer.apply_watcher_event(&Event::Init);
                 writer.apply_watcher_event(&Event::InitDone);
             }
         });
         store
-    }
-
-    fn events<K: Kind>(&self, config: watcher::Config) -> Events<K> {
-        watched(&self.client, &self.scope, config)
     }
 }
 
@@ -126,33 +169,50 @@ async fn until(apis: &mut watch::Receiver<Apis>, so: impl FnMut(&Apis) -> bool) 
 
 type Events<K> = futures::stream::BoxStream<'static, watcher::Result<Event<K>>>;
 
-fn watched<K: Kind>(client: &Client, scope: &Scope, config: watcher::Config) -> Events<K> {
-    watcher(scope.api::<K>(client), config.timeout(TIMEOUT))
+fn watched<K: Kind>(api: Api<K>, config: watcher::Config) -> Events<K> {
+    watcher(api, config.timeout(TIMEOUT))
         .default_backoff()
         .modify(|object| object.meta_mut().managed_fields = None)
         .boxed()
 }
 
-/// Follows the events until shutdown.
-async fn follow<K: Kind>(
-    mut events: Events<DeserializeGuard<K>>,
+/// How the events of one kind are followed.
+struct Following<'a, F> {
     name: &'static str,
-    writer: &mut Writer<K>,
-    known: &Store<K>,
-    wakes: &Wakes,
-    metrics: &Metrics,
-    token: &CancellationToken,
-) {
-    while let Some(event) = next(&mut events, name, metrics, token).await {
-        let Some(event) = readable(event, name) else {
-            continue;
-        };
-        // what a restarted watch no longer shows was deleted meanwhile
-        let before = matches!(event, Event::InitDone).then(|| known.state());
-        writer.apply_watcher_event(&event);
-        wake_for(&event, wakes, known, pool_of);
-        for object in before.into_iter().flatten() {
-            wakes.wake_any(pool_of(&*object));
+    wakes: &'a Wakes,
+    metrics: &'a Metrics,
+    /// The pools that an object is about.
+    pools: &'a F,
+}
+
+impl<F> Following<'_, F> {
+    /// Follows the events until shutdown.
+    async fn follow<K: Kind, P: IntoIterator<Item = PoolRef>>(
+        &self,
+        mut events: Events<DeserializeGuard<K>>,
+        writer: &mut Writer<K>,
+        known: &Store<K>,
+        token: &CancellationToken,
+    ) where
+        F: Fn(&K) -> P,
+    {
+        let Self {
+            name,
+            wakes,
+            metrics,
+            pools,
+        } = self;
+        while let Some(event) = next(&mut events, name, metrics, token).await {
+            let Some(event) = readable(event, name) else {
+                continue;
+            };
+            // what a restarted watch no longer shows was deleted meanwhile
+            let before = matches!(event, Event::InitDone).then(|| known.state());
+            writer.apply_watcher_event(&event);
+            wake_for(&event, wakes, known, pools);
+            for object in before.into_iter().flatten() {
+                wakes.wake_all(pools(&*object));
+            }
         }
     }
 }
@@ -204,19 +264,19 @@ fn readable<K: Kind>(event: Event<DeserializeGuard<K>>, name: &str) -> Option<Ev
     }
 }
 
-fn wake_for<K: Kind>(
+fn wake_for<K: Kind, P: IntoIterator<Item = PoolRef>>(
     event: &Event<K>,
     wakes: &Wakes,
     known: &Store<K>,
-    pool: impl Fn(&K) -> Option<PoolRef>,
+    pools: impl Fn(&K) -> P,
 ) {
     match event {
         Event::Apply(object) | Event::Delete(object) => {
-            wakes.wake_any(pool(object));
+            wakes.wake_all(pools(object));
         }
         Event::InitDone => {
             for object in known.state() {
-                wakes.wake_any(pool(&object));
+                wakes.wake_all(pools(&object));
             }
         }
         Event::Init | Event::InitApply(_) => {}

@@ -6,10 +6,11 @@
 //! until [`Stores::synced`].
 
 mod apis;
+mod gateways;
 mod kind;
 mod wakes;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
@@ -25,20 +26,27 @@ use kube::{
 };
 use lmetric_api::{
     foreign::{
-        gateway::HTTPRoute,
+        envoy_gateway::{
+            Backend, BackendTrafficPolicy, ClientTrafficPolicy, EnvoyExtensionPolicy, HTTPRouteFilter,
+        },
+        gateway::{Gateway, GatewayClass, HTTPRoute},
         gie,
+        istio::DestinationRule,
         prometheus::{PodMonitor, PrometheusRule},
     },
     pool::{InferencePool, names::label},
 };
 use lmetric_telemetry::Tasks;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 
-pub use apis::{Apis, Prober};
+pub use apis::{Apis, Prober, Reach};
 pub use wakes::Wakes;
 
 use crate::{args::Scope, metrics::Metrics};
 use kind::Watch;
+
+/// Longest wait for optional kinds at the start.
+const SETTLING: Duration = Duration::from_secs(10);
 
 /// A pool as a watch shows it: readable or not.
 pub type Guarded = DeserializeGuard<InferencePool>;
@@ -61,7 +69,15 @@ pub struct Stores {
     pub replica_sets: Store<ReplicaSet>,
     pub pods: Store<Pod>,
     pub gie_pools: Store<gie::InferencePool>,
+    pub destination_rules: Store<DestinationRule>,
+    pub route_filters: Store<HTTPRouteFilter>,
+    pub backends: Store<Backend>,
     pub routes: Store<HTTPRoute>,
+    pub extension_policies: Store<EnvoyExtensionPolicy>,
+    pub traffic_policies: Store<BackendTrafficPolicy>,
+    pub gateways: Store<Gateway>,
+    pub gateway_classes: Store<GatewayClass>,
+    pub client_policies: Store<ClientTrafficPolicy>,
     pub pod_monitors: Store<PodMonitor>,
     pub prometheus_rules: Store<PrometheusRule>,
 }
@@ -91,8 +107,12 @@ impl Stores {
         );
         // pods and what makes them get their labels from a template that a person may overlay
         let theirs = label::POOL;
+        let pools = watch.pools();
         Self {
-            pools: watch.pools(),
+            gateways: gateways::gateways(&watch, apis.clone(), pools.clone()),
+            gateway_classes: gateways::classes(&watch, apis.clone(), pools.clone()),
+            client_policies: gateways::client_policies(&watch, apis.clone(), pools.clone()),
+            pools,
             service_accounts: watch.always("service accounts", &ours),
             role_bindings: watch.always("role bindings", &ours),
             config_maps: watch.always("config maps", &ours),
@@ -104,7 +124,17 @@ impl Stores {
             replica_sets: watch.always("replica sets", theirs),
             pods: watch.always("pods", theirs),
             gie_pools: watch.optional("gie pools", &ours, apis.clone(), |apis| apis.gie_pools),
+            destination_rules: watch.optional("destination rules", &ours, apis.clone(), |apis| {
+                apis.destination_rules
+            }),
+            route_filters: watch.optional("route filters", &ours, apis.clone(), |apis| apis.envoy_gateway),
+            backends: watch.optional("backends", &ours, apis.clone(), |apis| apis.envoy_gateway),
             routes: watch.optional("routes", &ours, apis.clone(), |apis| apis.routes),
+            extension_policies: watch.optional("extension policies", &ours, apis.clone(), |apis| {
+                apis.envoy_gateway
+            }),
+            traffic_policies: watch
+                .optional("traffic policies", &ours, apis.clone(), |apis| apis.envoy_gateway),
             pod_monitors: watch.optional("pod monitors", &ours, apis.clone(), |apis| apis.pod_monitors),
             prometheus_rules: watch.optional("prometheus rules", &ours, apis.clone(), |apis| {
                 apis.prometheus_rules
@@ -127,7 +157,15 @@ impl Stores {
             replica_sets,
             pods,
             gie_pools: _,
+            destination_rules: _,
+            route_filters: _,
+            backends: _,
             routes: _,
+            extension_policies: _,
+            traffic_policies: _,
+            gateways: _,
+            gateway_classes: _,
+            client_policies: _,
             pod_monitors: _,
             prometheus_rules: _,
         } = self;
@@ -142,6 +180,34 @@ impl Stores {
         disruption_budgets.wait_until_ready().await?;
         replica_sets.wait_until_ready().await?;
         pods.wait_until_ready().await
+    }
+
+    /// Waits until what decides about Gateways is known, where it is installed and answers in time: an operator that
+    /// restarts must not take a Gateway for gone that it has not seen yet.
+    pub async fn settled(&self, apis: Apis) {
+        let all = async {
+            if apis.gateways.covers(true) {
+                self.gateways.wait_until_ready().await?;
+            }
+            if apis.gateway_classes.covers(false) {
+                self.gateway_classes.wait_until_ready().await?;
+            }
+            if apis.client_policies.covers(true) {
+                self.client_policies.wait_until_ready().await?;
+            }
+            if apis.routes {
+                self.routes.wait_until_ready().await?;
+            }
+            if apis.destination_rules {
+                self.destination_rules.wait_until_ready().await?;
+            }
+            Ok::<_, WriterDropped>(())
+        };
+        if timeout(SETTLING, all).await.is_err() {
+            tracing::warn!(
+                "some optional APIs do not show their objects within {SETTLING:?}; pools are worked on without them"
+            );
+        }
     }
 
     /// Objects of a pool in one store.

@@ -25,9 +25,9 @@ impl Wakes {
         self.0.news.notify_one();
     }
 
-    /// The same, if it is about a pool at all.
-    pub fn wake_any(&self, pool: Option<PoolRef>) {
-        if let Some(pool) = pool {
+    /// The same for all that it is about.
+    pub fn wake_all(&self, pools: impl IntoIterator<Item = PoolRef>) {
+        for pool in pools {
             self.wake(pool);
         }
     }

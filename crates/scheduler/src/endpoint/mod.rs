@@ -89,7 +89,11 @@ pub struct EndpointView {
 pub(crate) struct Endpoint {
     pub(crate) id: EndpointId,
     pub(crate) spec: EndpointSpec,
+    /// Hash of address and rank: the same in every picker, unlike the slot.
+    pub(crate) identity: u64,
     pub(crate) space: Option<SpaceId>,
+    /// Tokens that its KV cache takes, once known.
+    pub(crate) kv_tokens: Option<u64>,
     pub(crate) ready: bool,
     /// `None`: any adapter is assumed.
     pub(crate) adapters: Option<Vec<String>>,
@@ -116,8 +120,10 @@ impl Endpoint {
     pub(crate) fn new(id: EndpointId, spec: EndpointSpec, space: Option<SpaceId>, pace: Pace) -> Self {
         Self {
             id,
+            identity: identity(&spec),
             spec,
             space,
+            kv_tokens: None,
             ready: false,
             adapters: None,
             live: false,
@@ -135,6 +141,11 @@ impl Endpoint {
         }
     }
 
+    /// BS whose prefill is not over, foreign load included.
+    pub(crate) fn prefilling(&self) -> u64 {
+        self.load.prefilling + u64::from(self.foreign.waiting())
+    }
+
     pub(crate) fn serves(&self, adapter: &str) -> bool {
         self.adapters
             .as_ref()
@@ -150,4 +161,25 @@ impl Endpoint {
     pub(crate) fn queued(&self, mean_prompt: f64) -> u64 {
         self.load.q + self.foreign.tokens(mean_prompt)
     }
+}
+
+fn identity(spec: &EndpointSpec) -> u64 {
+    let ip = match spec.address.ip() {
+        std::net::IpAddr::V4(ip) => u128::from(ip.to_bits()),
+        std::net::IpAddr::V6(ip) => ip.to_bits(),
+    };
+    let rank = spec.rank.map_or(0, |rank| u64::from(rank) + 1);
+    [(ip >> 64) as u64, ip as u64, u64::from(spec.address.port()), rank]
+        .into_iter()
+        .fold(0, mix)
+}
+
+/// A well mixed function of two words (SplitMix64's finaliser).
+pub(crate) fn mix(one: u64, other: u64) -> u64 {
+    let mut value = one
+        .wrapping_add(other.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+        .wrapping_add(0x9E37_79B9_7F4A_7C15);
+    value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ (value >> 31)
 }

@@ -19,6 +19,10 @@ pub(crate) struct Load {
     pub(crate) prefilling: u64,
     /// The part of `q` that time, not events, will end.
     pub(crate) by_clock: u64,
+    /// L over its distinct prompts.
+    pub(crate) tokens: u64,
+    /// Σ q · (2L − q) over prompts: twice the pairs of tokens that the attention of `q` still has to see.
+    pub(crate) pairs: u64,
     /// All Q that ever went, in whatever way; only grows.
     pub(crate) passed: u64,
 }
@@ -46,6 +50,7 @@ pub(crate) fn open(
     let id = reservation.id;
     endpoint.open.push(place);
     endpoint.load.bs += u64::from(reservation.weight);
+    endpoint.load.tokens += reservation.tokens();
     if reservation.is_waiting() {
         endpoint.load.waiting += u64::from(reservation.weight);
     }
@@ -164,6 +169,7 @@ pub(crate) fn detach(
         track.low = track.blocks();
     }
     endpoint.load.bs -= u64::from(reservation.weight);
+    endpoint.load.tokens -= reservation.tokens();
     if reservation.is_waiting() {
         endpoint.load.waiting -= u64::from(reservation.weight);
     }

@@ -195,11 +195,19 @@ impl Reservation {
             .sum()
     }
 
+    /// L over its prompts.
+    pub(crate) fn tokens(&self) -> u64 {
+        self.tracks.iter().map(|track| u64::from(track.tokens)).sum()
+    }
+
     /// Sets Q of one prompt and keeps the sums.
     pub(crate) fn set_q(&mut self, track: usize, q: u32, load: &mut Load) {
         let track = &mut self.tracks[track];
         let (old, new) = (u64::from(track.q), u64::from(q));
         let had = self.q > 0;
+        // absurd lengths wrap, and leave as they came
+        let pairs = |q: u64| q.wrapping_mul((2 * u64::from(track.tokens)).saturating_sub(q));
+        load.pairs = load.pairs.wrapping_sub(pairs(old)).wrapping_add(pairs(new));
         track.q = q;
         self.q = self.q - old + new;
         load.q = load.q - old + new;

@@ -2,19 +2,13 @@
 
 use rand::RngCore;
 
-use super::{Asked, Candidate, Policy};
+use super::{Policy, View};
 
 #[derive(Debug)]
 pub(super) struct LeastRequest;
 
 impl Policy for LeastRequest {
-    fn score(
-        &mut self,
-        _asked: &Asked,
-        candidates: &[Candidate],
-        scores: &mut Vec<f64>,
-        _rng: &mut dyn RngCore,
-    ) {
-        scores.extend(candidates.iter().map(|candidate| candidate.batch as f64));
+    fn score(&mut self, view: &View<'_>, scores: &mut Vec<f64>, _rng: &mut dyn RngCore) {
+        scores.extend(view.candidates.iter().map(|candidate| candidate.batch as f64));
     }
 }

@@ -2,30 +2,39 @@
 //!
 //! P-token — what the engine must prefill before this request's first token — times batch size. `BS + w` and the floor
 //! of `w` tokens keep an idle endpoint, or a full hit, from scoring zero whatever else is there.
+//!
+//! The paper's ablations (figures 18 and 19) replace a factor: `1 − hit / L` for P-token; prompt tokens in flight, this
+//! request's included, or only the requests in decode for BS; and P-token without Q.
 
+use lmetric_policy::{Crowd, Lmetric as Parameters, Work};
 use rand::RngCore;
 
-use super::{Asked, Candidate, Policy};
+use super::{Policy, View};
 
 #[derive(Debug)]
-pub(super) struct Lmetric;
+pub(super) struct Lmetric(pub(super) Parameters);
 
 impl Policy for Lmetric {
-    fn score(
-        &mut self,
-        asked: &Asked,
-        candidates: &[Candidate],
-        scores: &mut Vec<f64>,
-        _rng: &mut dyn RngCore,
-    ) {
-        let weight = u64::from(asked.weight);
-        scores.extend(candidates.iter().map(|candidate| {
-            let new = asked.tokens.saturating_sub(candidate.hit).max(weight);
-            (candidate.queued + new) as f64 * (candidate.batch + weight) as f64
+    fn score(&mut self, view: &View<'_>, scores: &mut Vec<f64>, _rng: &mut dyn RngCore) {
+        let Parameters { work, crowd, queue } = self.0;
+        let weight = u64::from(view.asked.weight);
+        scores.extend(view.candidates.iter().map(|candidate| {
+            let new = view.new_tokens(candidate);
+            let work = match work {
+                Work::PToken if queue => (candidate.queued + new) as f64,
+                Work::PToken => new as f64,
+                Work::MissRatio => new as f64 / view.asked.tokens.max(1) as f64,
+            };
+            let crowd = match crowd {
+                Crowd::Bs => candidate.batch + weight,
+                Crowd::Tokens => candidate.resident + view.asked.tokens,
+                Crowd::Decode => candidate.batch.saturating_sub(candidate.prefilling) + weight,
+            };
+            work * crowd as f64
         }));
     }
 
-    fn follows_prefixes(&self) -> bool {
+    fn is_guarded(&self) -> bool {
         true
     }
 }

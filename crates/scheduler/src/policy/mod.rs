@@ -1,32 +1,59 @@
 //! Policies: each one a pure function of the request, the candidates and its own state, that gives every candidate a score.
 //!
 //! The smallest score wins and equal ones are drawn uniformly at random, for all of them alike; a policy that draws or
-//! ranks for itself says so with its scores.
+//! ranks for itself says so with its scores. The names and parameters are `lmetric-policy`'s; what they mean is here, one
+//! file each, with the source and the formula. No policy allocates once its buffers have grown.
 
+mod aibrix;
+mod bailian;
+mod dynamo;
+mod forecast;
 mod least_request;
+mod llm_d;
+mod llm_d_ttft;
 mod lmetric;
+mod lmetric_marginal;
+mod polyserve;
+mod power_of_two;
+mod preble;
+mod prefix_affinity;
 mod random;
 mod round_robin;
+mod session_affinity;
+#[cfg(test)]
+mod tests;
 mod vllm;
 
-use lmetric_prefix::SourceId;
+use forecast::Forecast;
+use lmetric_policy::{Aibrix, Bailian, LlmDTtft, PolyServe};
+use lmetric_prefix::{BlockKey, SourceId};
 use rand::RngCore;
 
-use crate::PolicyKind;
+use crate::{PolicyKind, SchedulerConfig};
 
 /// What a policy may know of a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Asked<'a> {
     /// Engine requests that it becomes, at least 1.
     pub(crate) weight: u32,
     /// L over its distinct prompts.
     pub(crate) tokens: u64,
+    /// Keys of its (first) prompt.
+    pub(crate) keys: &'a [BlockKey],
+    /// Tokens per block of `keys`.
+    pub(crate) block_tokens: u32,
+    /// Hash of its session.
+    pub(crate) session: Option<u64>,
+    /// Now, in seconds of model time.
+    pub(crate) seconds: f64,
 }
 
-/// What a policy may know of an endpoint; foreign load is included.
+/// What a policy may know of an endpoint; foreign load is included, but for `resident`, `pairs` and the backlog.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub(crate) slot: SourceId,
+    /// Hash of its address and rank.
+    pub(crate) identity: u64,
     /// Hit tokens over the request's prompts, capped at what an engine would hit.
     pub(crate) hit: u64,
     /// Q.
@@ -35,38 +62,123 @@ pub(crate) struct Candidate {
     pub(crate) batch: u64,
     /// The part of BS with no own event and no output yet.
     pub(crate) waiting: u64,
+    /// The part of BS whose prefill is not over.
+    pub(crate) prefilling: u64,
+    /// Prompt tokens of the requests in BS.
+    pub(crate) resident: u64,
+    /// Twice the pairs of tokens that the attention of Q has to see.
+    pub(crate) pairs: u64,
+    /// Tokens that its KV cache takes.
+    pub(crate) kv_tokens: Option<u64>,
+    /// Its part of the backlog.
+    pub(crate) backlog: (u32, u32),
+}
+
+impl Candidate {
+    /// Share of the KV cache that prompts in flight fill; 0 while its size is unknown.
+    fn kv_use(&self) -> f64 {
+        let room = self.kv_tokens.filter(|room| *room > 0);
+        room.map_or(0.0, |room| (self.resident as f64 / room as f64).min(1.0))
+    }
+}
+
+/// A request whose prefill is not over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queued {
+    /// Its Q.
+    pub(crate) left: u32,
+    /// Its L.
+    pub(crate) tokens: u32,
+}
+
+/// What a policy sees at a pick.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) asked: &'a Asked<'a>,
+    pub(crate) candidates: &'a [Candidate],
+    /// Oldest first for each candidate; empty unless the policy wants it.
+    pub(crate) backlog: &'a [Queued],
+}
+
+impl View<'_> {
+    /// `max(w, Σ(L − hit))`.
+    fn new_tokens(&self, candidate: &Candidate) -> u64 {
+        let weight = u64::from(self.asked.weight);
+        self.asked.tokens.saturating_sub(candidate.hit).max(weight)
+    }
+
+    /// Share of the prompt that is held.
+    fn hit_ratio(&self, candidate: &Candidate) -> f64 {
+        candidate.hit as f64 / self.asked.tokens.max(1) as f64
+    }
+
+    fn most(&self, figure: impl Fn(&Candidate) -> u64) -> u64 {
+        self.candidates.iter().map(figure).max().unwrap_or(0)
+    }
+
+    fn least(&self, figure: impl Fn(&Candidate) -> u64) -> u64 {
+        self.candidates.iter().map(figure).min().unwrap_or(0)
+    }
+
+    fn backlog(&self, candidate: &Candidate) -> &[Queued] {
+        let (from, to) = candidate.backlog;
+        self.backlog.get(from as usize..to as usize).unwrap_or(&[])
+    }
 }
 
 /// One way to place requests.
 pub(crate) trait Policy: Send {
     /// Appends one score for each candidate, in their order.
-    fn score(
-        &mut self,
-        asked: &Asked,
-        candidates: &[Candidate],
-        scores: &mut Vec<f64>,
-        rng: &mut dyn RngCore,
-    );
+    fn score(&mut self, view: &View<'_>, scores: &mut Vec<f64>, rng: &mut dyn RngCore);
 
-    /// The winner; called once for each pick.
-    fn chosen(&mut self, winner: &Candidate) {
-        let _ = winner;
+    /// Who won; called once for each pick.
+    fn chosen(&mut self, view: &View<'_>, winner: usize) {
+        let _ = (view, winner);
     }
 
-    /// Whether it follows cached prefixes, so that it can make hotspots.
-    fn follows_prefixes(&self) -> bool {
+    /// Whether the hotspot detector watches over it: its comparison is one of LMetric's scores.
+    fn is_guarded(&self) -> bool {
+        false
+    }
+
+    /// Whether it looks at the requests in each queue.
+    fn wants_backlog(&self) -> bool {
         false
     }
 }
 
 /// A policy in its first state.
-pub(crate) fn build(kind: PolicyKind) -> Box<dyn Policy> {
-    match kind {
-        PolicyKind::Lmetric => Box::new(lmetric::Lmetric),
+pub(crate) fn build(config: &SchedulerConfig) -> Box<dyn Policy> {
+    let forecast = || Forecast::new(config.engine.clone());
+    match config.policy {
+        PolicyKind::Lmetric(own) => Box::new(lmetric::Lmetric(own)),
+        PolicyKind::LmetricMarginal(own) => {
+            Box::new(lmetric_marginal::Marginal::new(own, config.engine.as_ref()))
+        }
         PolicyKind::Vllm => Box::new(vllm::Vllm),
+        PolicyKind::Bailian(Bailian { lambda }) => Box::new(bailian::Bailian { lambda }),
+        PolicyKind::Dynamo(own) => Box::new(dynamo::Dynamo(own)),
+        PolicyKind::LlmD(own) => Box::new(llm_d::LlmD(own)),
+        PolicyKind::LlmDTtft(LlmDTtft { error, .. }) => Box::new(llm_d_ttft::LlmDTtft {
+            forecast: forecast(),
+            error,
+        }),
+        PolicyKind::Aibrix(Aibrix { range, deviations }) => Box::new(aibrix::Aibrix {
+            range: u64::from(range),
+            deviations,
+        }),
+        PolicyKind::Preble(own) => Box::new(preble::Preble::new(own)),
+        PolicyKind::PolyServe(PolyServe { ttft, tpot, .. }) => Box::new(polyserve::PolyServe {
+            forecast: forecast(),
+            ttft,
+            tpot,
+        }),
         PolicyKind::RoundRobin => Box::new(round_robin::RoundRobin::default()),
         PolicyKind::Random => Box::new(random::Random),
         PolicyKind::LeastRequest => Box::new(least_request::LeastRequest),
+        PolicyKind::PowerOfTwo => Box::new(power_of_two::PowerOfTwo),
+        PolicyKind::SessionAffinity => Box::new(session_affinity::SessionAffinity),
+        PolicyKind::PrefixAffinity(own) => Box::new(prefix_affinity::PrefixAffinity(own)),
     }
 }
 
@@ -96,115 +208,7 @@ fn below(rng: &mut dyn RngCore, bound: u32) -> u32 {
     ((u64::from(rng.next_u32()) * u64::from(bound)) >> 32) as u32
 }
 
-#[cfg(test)]
-mod tests {
-    use rand::{SeedableRng, rngs::SmallRng};
-
-    use super::*;
-
-    fn candidate(slot: u16, hit: u64, queued: u64, batch: u64, waiting: u64) -> Candidate {
-        Candidate {
-            slot: SourceId(slot),
-            hit,
-            queued,
-            batch,
-            waiting,
-        }
-    }
-
-    fn scores(kind: PolicyKind, asked: Asked, candidates: &[Candidate]) -> Vec<f64> {
-        let mut scores = Vec::new();
-        let mut rng = SmallRng::seed_from_u64(1);
-        build(kind).score(&asked, candidates, &mut scores, &mut rng);
-        scores
-    }
-
-    fn ask(weight: u32, tokens: u64) -> Asked {
-        Asked { weight, tokens }
-    }
-
-    #[test]
-    fn lmetric_multiplies_the_prefill_to_come_by_the_crowd() {
-        let candidates = [
-            candidate(0, 0, 0, 0, 0),       // 1000 × 1
-            candidate(1, 960, 0, 24, 0),    // 40 × 25: as good as the idle one
-            candidate(2, 960, 10, 18, 3),   // (10 + 40) × 19
-            candidate(3, 1_000, 500, 1, 0), // nothing new still counts as one token
-        ];
-        assert_eq!(
-            scores(PolicyKind::Lmetric, ask(1, 1_000), &candidates),
-            [1_000.0, 1_000.0, 950.0, 1_002.0]
-        );
-        // four engine requests: (0 + 1000) × (0 + 4); a full hit costs at least four tokens
-        assert_eq!(
-            scores(PolicyKind::Lmetric, ask(4, 1_000), &candidates)[0],
-            4_000.0
-        );
-        assert_eq!(
-            scores(PolicyKind::Lmetric, ask(4, 1_000), &candidates)[3],
-            504.0 * 5.0
-        );
-    }
-
-    #[test]
-    fn vllm_counts_a_waiting_request_four_times() {
-        let candidates = [
-            candidate(0, 999, 0, 10, 0), // 4·0 + 10
-            candidate(1, 0, 900, 6, 2),  // 4·2 + 4
-            candidate(2, 0, 0, 5, 1),    // 4·1 + 4
-        ];
-        assert_eq!(
-            scores(PolicyKind::Vllm, ask(1, 1_000), &candidates),
-            [10.0, 12.0, 8.0]
-        );
-    }
-
-    #[test]
-    fn least_request_looks_at_bs_alone() {
-        let candidates = [candidate(0, 999, 0, 3, 0), candidate(1, 0, 9_000, 2, 2)];
-        assert_eq!(
-            scores(PolicyKind::LeastRequest, ask(1, 1_000), &candidates),
-            [3.0, 2.0]
-        );
-    }
-
-    #[test]
-    fn round_robin_takes_every_slot_in_turn_even_when_some_come_and_go() {
-        let mut policy = build(PolicyKind::RoundRobin);
-        let mut rng = SmallRng::seed_from_u64(1);
-        let mut turn = |slots: &[u16]| {
-            let candidates: Vec<Candidate> = slots.iter().map(|slot| candidate(*slot, 0, 0, 0, 0)).collect();
-            let mut scores = Vec::new();
-            policy.score(&ask(1, 1), &candidates, &mut scores, &mut rng);
-            let (at, ties) = draw(&scores, |_| true, &mut rng).unwrap();
-            assert_eq!(ties, 1);
-            policy.chosen(&candidates[at]);
-            slots[at]
-        };
-        assert_eq!([turn(&[0, 3, 7]), turn(&[0, 3, 7]), turn(&[0, 3, 7])], [0, 3, 7]);
-        assert_eq!(turn(&[0, 3, 7]), 0);
-        assert_eq!(turn(&[0, 5, 7]), 5);
-        assert_eq!(turn(&[0, 3]), 0);
-    }
-
-    #[test]
-    fn random_and_ties_are_uniform_and_the_filter_holds() {
-        let candidates: Vec<Candidate> = (0..8).map(|slot| candidate(slot, 0, 0, 0, 0)).collect();
-        let scores = scores(PolicyKind::Random, ask(1, 1), &candidates);
-        let mut rng = SmallRng::seed_from_u64(7);
-        let mut count = [0_u32; 8];
-        for _ in 0..8_000 {
-            let (at, ties) = draw(&scores, |at| at != 2, &mut rng).unwrap();
-            assert_eq!(ties, 7);
-            count[at] += 1;
-        }
-        assert_eq!(count[2], 0);
-        let others = count.iter().enumerate().filter(|(at, _)| *at != 2);
-        // 8000 / 7 ≈ 1143, standard deviation 31
-        assert!(
-            others.map(|(_, n)| *n).all(|n| (1_000..1_290).contains(&n)),
-            "{count:?}"
-        );
-        assert_eq!(draw(&scores, |_| false, &mut rng), None);
-    }
+/// A number between 0 and 1, neither included.
+fn unit(rng: &mut dyn RngCore) -> f64 {
+    (f64::from(rng.next_u32()) + 0.5) / 4_294_967_296.0
 }

@@ -2,19 +2,13 @@
 
 use rand::RngCore;
 
-use super::{Asked, Candidate, Policy};
+use super::{Policy, View};
 
 #[derive(Debug)]
 pub(super) struct Random;
 
 impl Policy for Random {
-    fn score(
-        &mut self,
-        _asked: &Asked,
-        candidates: &[Candidate],
-        scores: &mut Vec<f64>,
-        _rng: &mut dyn RngCore,
-    ) {
-        scores.resize(scores.len() + candidates.len(), 0.0);
+    fn score(&mut self, view: &View<'_>, scores: &mut Vec<f64>, _rng: &mut dyn RngCore) {
+        scores.resize(scores.len() + view.candidates.len(), 0.0);
     }
 }

@@ -3,7 +3,7 @@
 use lmetric_prefix::SourceId;
 use rand::RngCore;
 
-use super::{Asked, Candidate, Policy};
+use super::{Policy, View};
 
 #[derive(Debug, Default)]
 pub(super) struct RoundRobin {
@@ -11,22 +11,16 @@ pub(super) struct RoundRobin {
 }
 
 impl Policy for RoundRobin {
-    fn score(
-        &mut self,
-        _asked: &Asked,
-        candidates: &[Candidate],
-        scores: &mut Vec<f64>,
-        _rng: &mut dyn RngCore,
-    ) {
+    fn score(&mut self, view: &View<'_>, scores: &mut Vec<f64>, _rng: &mut dyn RngCore) {
         let next = self.last.map_or(0, |last| last.0.wrapping_add(1));
         scores.extend(
-            candidates
+            view.candidates
                 .iter()
                 .map(|candidate| f64::from(candidate.slot.0.wrapping_sub(next))),
         );
     }
 
-    fn chosen(&mut self, winner: &Candidate) {
-        self.last = Some(winner.slot);
+    fn chosen(&mut self, view: &View<'_>, winner: usize) {
+        self.last = Some(view.candidates[winner].slot);
     }
 }

@@ -4,20 +4,14 @@
 
 use rand::RngCore;
 
-use super::{Asked, Candidate, Policy};
+use super::{Policy, View};
 
 #[derive(Debug)]
 pub(super) struct Vllm;
 
 impl Policy for Vllm {
-    fn score(
-        &mut self,
-        _asked: &Asked,
-        candidates: &[Candidate],
-        scores: &mut Vec<f64>,
-        _rng: &mut dyn RngCore,
-    ) {
-        scores.extend(candidates.iter().map(|candidate| {
+    fn score(&mut self, view: &View<'_>, scores: &mut Vec<f64>, _rng: &mut dyn RngCore) {
+        scores.extend(view.candidates.iter().map(|candidate| {
             let running = candidate.batch.saturating_sub(candidate.waiting);
             (4 * candidate.waiting + running) as f64
         }));

@@ -92,6 +92,13 @@ impl Scheduler {
         self.publish_spaces(&state);
     }
 
+    /// Tokens that its KV cache takes (`num_gpu_blocks` × block size), for policies that look at the cache's use.
+    pub fn set_kv_tokens(&self, id: EndpointId, tokens: u64) {
+        if let Some(endpoint) = self.state.lock().fleet.get_mut(id) {
+            endpoint.kv_tokens = Some(tokens);
+        }
+    }
+
     /// Adapters it can serve; `None` = unknown (then any adapter is assumed).
     pub fn set_adapters(&self, id: EndpointId, adapters: Option<Vec<String>>) {
         if let Some(endpoint) = self.state.lock().fleet.get_mut(id) {

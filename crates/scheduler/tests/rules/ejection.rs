@@ -97,7 +97,7 @@ fn run(policy: PolicyKind) -> (u32, f64) {
 #[test]
 fn one_engine_refuses_and_one_answers_503_at_once() {
     for policy in [
-        PolicyKind::Lmetric,
+        PolicyKind::LMETRIC,
         PolicyKind::LeastRequest,
         PolicyKind::Vllm,
         PolicyKind::RoundRobin,

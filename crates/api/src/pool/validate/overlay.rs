@@ -21,6 +21,19 @@ pub(super) fn check(template: &PodTemplateSpec, found: &mut Vec<Invalid>) {
             ));
         }
     }
+    let annotations = template
+        .metadata
+        .as_ref()
+        .and_then(|metadata| metadata.annotations.as_ref());
+    for key in annotations.into_iter().flat_map(|annotations| annotations.keys()) {
+        if key.starts_with("lmetric.io/") {
+            found.push(Invalid::new(
+                format!("{ROOT}.metadata.annotations[{key}]"),
+                "is the operator's own",
+                "remove it, or name it after your own domain",
+            ));
+        }
+    }
     let Some(spec) = &template.spec else {
         return;
     };

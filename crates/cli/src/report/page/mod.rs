@@ -14,12 +14,12 @@ use crate::{
     units::{grouped, time_ms},
 };
 
-const STYLE: &str = include_str!("style.css");
+pub(super) const STYLE: &str = include_str!("style.css");
 /// Colours of the page.
 const COLOURS: usize = 8;
 
 /// Text made safe for HTML, in content and in quoted attributes.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -68,7 +68,7 @@ impl Axis {
     }
 }
 
-pub(super) fn tick_label(ms: f64) -> String {
+pub(crate) fn tick_label(ms: f64) -> String {
     if ms >= 1_000.0 {
         format!("{} s", ms / 1e3)
     } else {

@@ -2,13 +2,16 @@
 
 mod axis;
 mod label;
+mod lines;
 
 use std::fmt::Write as _;
 
-use self::{
-    axis::{Axis, tick_label},
-    label::place,
+pub(crate) use self::{
+    axis::tick_label,
+    lines::{Line, Plane, lines},
 };
+
+use self::{axis::Axis, label::place};
 use super::page::escape;
 use crate::{stats::quantile, units::time_ms};
 

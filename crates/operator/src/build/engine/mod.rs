@@ -126,7 +126,8 @@ mod tests {
         later.cluster.domain = "example.internal".to_owned();
         later.cluster.operator_namespace = "elsewhere".to_owned();
         later.cluster.picker_role = "another".to_owned();
-        later.way_in.tls = !later.way_in.tls;
+        later.way_in.listeners = crate::validated::Listeners::Both;
+        later.way_in.envoy_gateway = true;
         assert_eq!(template(&later, &testing::versions()).unwrap(), before);
     }
 

@@ -1,6 +1,6 @@
 //! The standalone Envoy: ConfigMap and Deployment.
 
-mod bootstrap;
+pub(super) mod bootstrap;
 
 use std::collections::BTreeMap;
 

@@ -73,14 +73,15 @@ fn pickers(validated: &Validated) -> NetworkPolicy {
     let spec = &validated.pool.spec;
     let mut admin = vec![pods(validated, Component::Engine), operator(validated)];
     admin.extend(spec.network_policy.monitoring_from.clone());
+    let mut asked: Vec<_> = ports::ext_proc(validated.way_in.listeners)
+        .map(|(_, port)| one(port))
+        .collect();
+    asked.push(one(ports::HEALTH));
     policy(
         validated,
         Component::Picker,
         vec![
-            rule(
-                gateways(validated),
-                vec![one(ports::EXT_PROC), one(ports::HEALTH)],
-            ),
+            rule(gateways(validated), asked),
             rule(Some(admin), vec![one(ports::ADMIN)]),
         ],
     )

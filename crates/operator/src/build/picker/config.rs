@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::tokenizer::{self, Site};
 use crate::{
     build::{meta, ports},
-    validated::Validated,
+    validated::{Listeners, Validated},
 };
 
 /// Key of the ConfigMap that holds the configuration.
@@ -37,6 +37,8 @@ struct Config {
 #[serde(rename_all = "camelCase")]
 struct Listen {
     ext_proc: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ext_proc_tls: Option<String>,
     health: String,
     admin: String,
 }
@@ -107,15 +109,20 @@ fn config(validated: &Validated) -> Config {
     let spec = &validated.pool.spec;
     let on = |port: i32| format!("0.0.0.0:{port}");
     let names = spec.model.names(&validated.name);
+    let listeners = validated.way_in.listeners;
     let site = Site::of(validated);
     Config {
         listen: Listen {
-            ext_proc: on(ports::EXT_PROC),
+            ext_proc: on(match listeners {
+                Listeners::Plaintext | Listeners::Both => ports::EXT_PROC,
+                Listeners::Tls => ports::EXT_PROC_TLS,
+            }),
+            ext_proc_tls: (listeners == Listeners::Both).then(|| on(ports::EXT_PROC_TLS)),
             health: on(ports::HEALTH),
             admin: on(ports::ADMIN),
         },
         tls: Tls {
-            mode: if validated.way_in.tls { "SelfSigned" } else { "Off" },
+            mode: if listeners.tls() { "SelfSigned" } else { "Off" },
         },
         policy: spec.routing.policy.as_str(),
         hotspot: if spec.routing.hotspot_filter {
@@ -172,6 +179,7 @@ fn tokenizer(validated: &Validated) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use serde_json::{Value, json};
 
     use super::*;
@@ -261,7 +269,9 @@ mod tests {
     fn only_what_needs_a_restart_is_in_the_hash() {
         let hash = |spec: Value, tls: bool| {
             let mut validated = testing::pool(spec);
-            validated.way_in.tls = tls;
+            if tls {
+                validated.way_in.listeners = Listeners::Tls;
+            }
             restart_hash(&validated)
         };
         let first = hash(json!({}), false);
@@ -270,10 +280,28 @@ mod tests {
         assert_ne!(hash(json!({}), true), first);
     }
 
-    #[test]
-    fn a_gateway_that_wants_tls_gets_it() {
+    #[rstest]
+    #[case(Listeners::Plaintext, json!("0.0.0.0:9002"), Value::Null, "Off")]
+    #[case(Listeners::Tls, json!("0.0.0.0:9004"), Value::Null, "SelfSigned")]
+    #[case(Listeners::Both, json!("0.0.0.0:9002"), json!("0.0.0.0:9004"), "SelfSigned")]
+    fn pickers_serve_where_gateways_ask(
+        #[case] listeners: Listeners,
+        #[case] first: Value,
+        #[case] second: Value,
+        #[case] mode: &str,
+    ) {
         let mut validated = testing::pool(json!({}));
-        validated.way_in.tls = true;
-        assert_eq!(written(&validated)["tls"]["mode"], "SelfSigned");
+        validated.way_in.listeners = listeners;
+        let written = written(&validated);
+        assert_eq!(
+            (
+                &written["listen"]["extProc"],
+                &written["listen"]["extProcTls"],
+                &written["tls"]["mode"]
+            ),
+            (&first, &second, &json!(mode))
+        );
+        let text = build(&validated).data.unwrap().remove(KEY).unwrap();
+        lmetric_api::PickerConfig::parse(&text, std::path::Path::new(KEY)).unwrap();
     }
 }

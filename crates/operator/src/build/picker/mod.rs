@@ -129,11 +129,12 @@ fn container(
         command: Some(vec!["/lmetric-epp".to_owned()]),
         args: Some(args.map(str::to_owned).to_vec()),
         env: Some(env),
-        ports: Some(vec![
-            pod::port("ext-proc", ports::EXT_PROC),
-            pod::port("health", ports::HEALTH),
-            pod::port("admin", ports::ADMIN),
-        ]),
+        ports: Some(
+            ports::ext_proc(validated.way_in.listeners)
+                .chain([("health", ports::HEALTH), ("admin", ports::ADMIN)])
+                .map(|(name, port)| pod::port(name, port))
+                .collect(),
+        ),
         resources: Some(pod::requirements(
             &picker.resources,
             &[("cpu", "1"), ("memory", "1Gi")],

@@ -46,7 +46,7 @@ async fn watching(client: Client, api: FakeApi, tool: &str) -> Bench {
 async fn within(client: Client, api: FakeApi, tool: &str, scope: &Scope) -> Bench {
     let (tasks, _ended) = Tasks::new();
     let metrics = Metrics::new(&mut lmetric_telemetry::registry());
-    let prober = Prober::new(client.clone());
+    let prober = Prober::new(client.clone(), scope.clone());
     let (tell, apis) = watch::channel(prober.look(Apis::default()).await);
     let wakes = Wakes::default();
     let stores = Stores::start(&client, scope, &apis, &wakes, &metrics, &tasks);

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use lmetric_api::pool::{condition::condition, reason};
 use rstest::rstest;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 use crate::{
     apply::{Outcome, What},
     resources::{Applied, Resources},
     testing::{self, facts, pod, ready_status},
-    watch::Apis,
 };
 
 const FULL: &str = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.";
@@ -253,29 +252,6 @@ fn rejected_pods_and_a_rollout_that_is_stuck_are_told_from_the_deployment() {
         assert_eq!(why, reason::PODS_REJECTED, "{kind}");
         assert!(message.contains("exceeded quota"), "{kind}: {message}");
     }
-}
-
-#[rstest]
-#[case(json!({"gateway": {"parentRefs": [{"name": "g"}]}}), Apis::default(), "False", reason::OPTIONAL_API_MISSING, "Inference Extension")]
-#[case(json!({"gateway": {"parentRefs": [{"name": "g"}]}}), Apis {gie_pools: true, ..Apis::default()}, "False", reason::OPTIONAL_API_MISSING, "httproutes")]
-#[case(json!({"gateway": {"parentRefs": [{"name": "g"}]}}), Apis {gie_pools: true, routes: true, ..Apis::default()}, "Unknown", reason::UNKNOWN, "parentRefs")]
-#[case(json!({"gateway": {"parentRefs": [{"name": "g"}], "plug": "EnvoyGateway"}}), Apis {routes: true, ..Apis::default()}, "Unknown", reason::UNKNOWN, "standalone")]
-#[case(json!({"gateway": {"plug": "InferencePool"}}), Apis::default(), "False", reason::OPTIONAL_API_MISSING, "Inference Extension")]
-#[case(json!({}), Apis::default(), "Unknown", reason::NO_GATEWAY, "parentRefs is empty")]
-fn the_route_says_what_is_missing(
-    #[case] change: Value,
-    #[case] apis: Apis,
-    #[case] state: &str,
-    #[case] reason: &str,
-    #[case] words: &str,
-) {
-    let facts = testing::facts_with(&change, apis);
-    let said = said(
-        &of(&facts, &outcome(deployment(4, 4, 4, 4))),
-        condition::ROUTE_ACCEPTED,
-    );
-    assert_eq!((said.0.as_str(), said.1.as_str()), (state, reason));
-    assert!(said.2.contains(words), "{}", said.2);
 }
 
 #[test]

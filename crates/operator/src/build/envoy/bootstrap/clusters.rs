@@ -39,6 +39,12 @@ pub(super) fn any_engine(validated: &Validated) -> Value {
 
 pub(super) fn picker(validated: &Validated) -> Value {
     let host = host(validated, Component::Picker);
+    let plaintext = validated.way_in.listeners.plaintext();
+    let port = if plaintext {
+        ports::EXT_PROC
+    } else {
+        ports::EXT_PROC_TLS
+    };
     let mut cluster = json!({
         "name": "picker",
         "cluster_type": strict_dns(),
@@ -49,7 +55,7 @@ pub(super) fn picker(validated: &Validated) -> Value {
         "load_assignment": {
             "cluster_name": "picker",
             "endpoints": [{"lb_endpoints": [{"endpoint": {
-                "address": address(&host, ports::EXT_PROC),
+                "address": address(&host, port),
                 "health_check_config": {"port_value": ports::HEALTH},
             }}]}],
         },
@@ -98,7 +104,7 @@ pub(super) fn picker(validated: &Validated) -> Value {
             },
         }],
     });
-    if validated.way_in.tls {
+    if !plaintext {
         // made by the picker at its start: there is nothing to verify it against
         cluster["transport_socket"] = json!({
             "name": "envoy.transport_sockets.tls",

@@ -13,10 +13,10 @@ use crate::{build::ports, validated::Validated};
 /// Prefix of the statistics of clients' requests; the drain tool waits for its gauge of active ones.
 const STATISTICS: &str = "openai";
 /// Header by which the picker names the engine.
-const DESTINATION: &str = "x-gateway-destination-endpoint";
+pub(in crate::build) const DESTINATION: &str = "x-gateway-destination-endpoint";
 /// Largest request body; it is held whole for the picker.
 const BODY_BYTES: u32 = 64 << 20;
-const NO_PICK: &str = r#"{"error":{"message":"no endpoint picker answered; try again","type":"service_unavailable","param":null,"code":503}}"#;
+pub(in crate::build) const NO_PICK: &str = r#"{"error":{"message":"no endpoint picker answered; try again","type":"service_unavailable","param":null,"code":503}}"#;
 
 /// The configuration as YAML.
 pub(super) fn yaml(validated: &Validated) -> String {

@@ -2,11 +2,11 @@ use std::path::Path;
 use std::process::Command;
 
 use super::*;
-use crate::build::testing;
+use crate::{build::testing, validated::Listeners};
 
 fn built(changes: Value, tls: bool) -> Value {
     let mut validated = testing::pool(changes);
-    validated.way_in.tls = tls;
+    validated.way_in.listeners = if tls { Listeners::Tls } else { Listeners::Plaintext };
     serde_yaml::from_str(&yaml(&validated)).unwrap()
 }
 
@@ -130,7 +130,7 @@ fn envoy_itself_accepts_every_form() {
     for mode in ["FailClose", "FailOpen"] {
         for tls in [false, true] {
             let mut validated = testing::pool(json!({"routing": {"failureMode": mode}}));
-            validated.way_in.tls = tls;
+            validated.way_in.listeners = if tls { Listeners::Tls } else { Listeners::Plaintext };
             let file = folder.path().join(format!("{mode}-{tls}.yaml"));
             std::fs::write(&file, yaml(&validated)).unwrap();
             let output = Command::new(&envoy)

@@ -5,11 +5,10 @@ use lmetric_api::foreign::{
     gie,
 };
 
-use super::meta;
-use crate::validated::Validated;
+use crate::{build::meta, validated::Validated};
 
 /// The route.
-pub(super) fn build(validated: &Validated) -> HTTPRoute {
+pub(in crate::build) fn build(validated: &Validated) -> HTTPRoute {
     let gateway = &validated.pool.spec.gateway;
     HTTPRoute {
         metadata: meta::of_pool(validated),

@@ -5,16 +5,23 @@ use lmetric_api::{
     pool::Component,
 };
 
-use super::{BuildError, meta, ports};
-use crate::validated::Validated;
+use crate::{
+    build::{BuildError, meta, ports},
+    validated::Validated,
+};
 
 /// Ports that GIE's object can name.
 const MAX_PORTS: i32 = 8;
 
 /// GIE's object.
-pub(super) fn build(validated: &Validated) -> Result<InferencePool, BuildError> {
+pub(in crate::build) fn build(validated: &Validated) -> Result<InferencePool, BuildError> {
     let spec = &validated.pool.spec;
     let http = ports::http(spec);
+    let ext_proc = if validated.way_in.listeners.tls() {
+        ports::EXT_PROC_TLS
+    } else {
+        ports::EXT_PROC
+    };
     if http.count > MAX_PORTS {
         return Err(BuildError::TooManyRanks(http.count));
     }
@@ -27,10 +34,8 @@ pub(super) fn build(validated: &Validated) -> Result<InferencePool, BuildError> 
             target_ports: http.each().map(|(_, number)| TargetPort { number }).collect(),
             app_protocol: None,
             endpoint_picker_ref: EndpointPickerRef {
-                name: Component::Picker.object_name(&validated.name),
-                port: Some(TargetPort {
-                    number: ports::EXT_PROC,
-                }),
+                name: super::picker_service(validated),
+                port: Some(TargetPort { number: ext_proc }),
                 failure_mode: Some(spec.routing.failure_mode.as_str().to_owned()),
                 ..EndpointPickerRef::default()
             },
@@ -44,7 +49,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::build::testing;
+    use crate::{build::testing, validated::Listeners};
 
     #[test]
     fn gateways_are_shown_every_rank_and_the_picker() {
@@ -57,9 +62,23 @@ mod tests {
             json!({
                 "selector": {"matchLabels": {"app.kubernetes.io/component": "engine", "lmetric.io/pool": "qwen"}},
                 "targetPorts": [{"number": 8000}, {"number": 8001}],
-                "endpointPickerRef": {"name": "qwen-picker", "port": {"number": 9002}, "failureMode": "FailOpen"},
+                "endpointPickerRef": {"name": "qwen-ext-proc", "port": {"number": 9002}, "failureMode": "FailOpen"},
             })
         );
+    }
+
+    #[test]
+    fn gateways_ask_over_tls_where_the_picker_serves_it() {
+        let mut validated = testing::pool(json!({}));
+        for (listeners, port) in [
+            (Listeners::Both, 9004),
+            (Listeners::Tls, 9004),
+            (Listeners::Plaintext, 9002),
+        ] {
+            validated.way_in.listeners = listeners;
+            let reference = build(&validated).unwrap().spec.endpoint_picker_ref;
+            assert_eq!(reference.port, Some(TargetPort { number: port }));
+        }
     }
 
     #[test]
