@@ -30,7 +30,7 @@ demo: tools build ## 16 engines, the picker and a real Envoy: a chat trace under
 	@$(TARGET)/release/lmetric-demo --seed $(SEED)
 
 .PHONY: test
-test: check-machine tools fmt-check lint unit shuttle e2e e2e-core ## everything that must be green before a change lands
+test: check-machine tools fmt-check lint unit shuttle e2e-envoy e2e-core ## everything that must be green before a change lands
 
 .PHONY: fmt-check
 fmt-check: ## formatting
@@ -52,8 +52,8 @@ unit: ## unit, property and fixture tests
 shuttle: ## every interleaving that shuttle tries of the pick's races
 	cargo test -p lmetric-scheduler --features shuttle --locked --test races
 
-.PHONY: e2e
-e2e: tools ## end to end behind the real Envoy
+.PHONY: e2e-envoy
+e2e-envoy: tools ## end to end behind the real Envoy
 	cargo build --workspace --all-targets --locked
 	cargo test --workspace --locked --test behind_envoy -- --ignored
 
@@ -76,6 +76,10 @@ cluster-down: ## end the clusters of this checkout, leave nothing
 e2e-core: tools ## the operator on a real Kubernetes of its own (needs root and Go; skipped by name elsewhere, an error under CI)
 	@e2e/cluster/core.sh $(TARGET)/debug $(LMETRIC_ENVOY)
 
+.PHONY: e2e
+e2e: e2e-envoy ## all of it: also every failure, lost nodes, upgrades, a real Envoy Gateway (35 minutes)
+	@LMETRIC_SUITE=full e2e/cluster/core.sh $(TARGET)/debug $(LMETRIC_ENVOY)
+
 .PHONY: manifests
 manifests: ## render manifests/ and the chart's CRD from the code
 	scripts/render-manifests.sh
@@ -83,6 +87,16 @@ manifests: ## render manifests/ and the chart's CRD from the code
 .PHONY: chart
 chart: ## the chart under many sets of values
 	scripts/fuzz-chart.sh
+
+TRACES ?= data/traces
+
+.PHONY: paper
+paper: build ## the paper's comparisons, simulated: studies, plots and ratios in target/paper (TRACES=folder, data/README.md)
+	LMETRIC=$(TARGET)/release/lmetric scripts/paper.sh target/paper $(TRACES)
+
+.PHONY: paper-full
+paper-full: build ## the same with every policy, rate and seed
+	LMETRIC=$(TARGET)/release/lmetric FULL=1 scripts/paper.sh target/paper $(TRACES)
 
 VENV ?= $(HOME)/.cache/lmetric/venv-vllm
 
