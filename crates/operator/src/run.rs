@@ -20,7 +20,7 @@ use crate::{
     lease::{Election, Leadership, NamedLease, Timing},
     metrics::Metrics,
     reconcile::{Context, on_error, reconcile},
-    status::Written,
+    status::{Endings, Written},
     watch::{Apis, Guarded, Prober, Stores, Wakes},
 };
 
@@ -164,6 +164,7 @@ fn context(
         cluster: args.cluster(),
         memory: Memory::default(),
         written: Written::default(),
+        endings: Endings::default(),
         backoff: Backoff::default(),
         metrics,
     }

@@ -8,8 +8,9 @@ use lmetric_api::pool::{Component, reason};
 use super::{
     Verdict,
     conditions::whole_second,
-    engines::rejected,
+    fields::Fields,
     pod::{Finding, Limits, examine, ready_since},
+    rejected::rejected,
 };
 use crate::dereference::Facts;
 
@@ -46,6 +47,7 @@ pub(super) fn finding(facts: &Facts, verdict: Verdict<'_>, component: Component)
     let limits = Limits {
         now: facts.now,
         container: component.as_str(),
+        fields: Fields::of(component),
         resource: &facts.pool.spec.accelerator.resource_name,
         // they have no limit to start in
         startup: FOREVER,
@@ -55,7 +57,7 @@ pub(super) fn finding(facts: &Facts, verdict: Verdict<'_>, component: Component)
     let refused = match verdict {
         Verdict::Applied(outcome) => outcome
             .deployment(&component.object_name(&facts.pool.name_any()))
-            .and_then(rejected),
+            .and_then(|running| rejected(running, component, &facts.pool.spec)),
         Verdict::Unbuildable(_) => None,
     };
     let mut findings: Vec<_> = pods.iter().filter_map(|pod| examine(pod, &limits)).collect();

@@ -114,3 +114,18 @@ async fn an_event_in_a_namespace_that_ends_hinders_nothing() {
         reason::OPTIONAL_API_MISSING
     );
 }
+
+#[tokio::test]
+async fn a_log_line_tells_the_pool_and_no_reason_that_nobody_knows() {
+    let bench = start(&json!({})).await;
+    let shown = bench
+        .context
+        .stores
+        .pools
+        .get(&ObjectRef::new("qwen").within("models"))
+        .expect("the watch shows the pool");
+    let span = span(&shown);
+    let metadata = span.metadata().expect("a span");
+    let fields: Vec<_> = metadata.fields().iter().map(|field| field.name()).collect();
+    assert_eq!((metadata.name(), fields), ("pool", vec!["namespace", "pool"]));
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus};
-use lmetric_api::pool::reason;
+use lmetric_api::pool::{names::ENGINE_CONTAINER, reason};
 
 use super::{Finding, Limits, exactly, waiting};
 
@@ -30,8 +30,9 @@ pub(super) fn broken(pod: &str, container: &ContainerStatus, limits: &Limits<'_>
                 return Some(Finding {
                     reason: reason::IMAGE_PULL,
                     message: format!(
-                        "pod {pod} cannot pull {}: {words}; correct the image, or name a Secret that may pull it in pullSecrets",
-                        container.image
+                        "pod {pod} cannot pull {}: {words}; {}",
+                        container.image,
+                        other_image(container, limits)
                     ),
                 });
             }
@@ -58,6 +59,20 @@ pub(super) fn broken(pod: &str, container: &ContainerStatus, limits: &Limits<'_>
         .or(before)
         .filter(counts)
         .map(|ended| crashed(pod, container, Some(ended), limits))
+}
+
+fn other_image(container: &ContainerStatus, limits: &Limits<'_>) -> String {
+    let fields = &limits.fields;
+    let image = if container.name == limits.container {
+        format!("correct {}", fields.image)
+    } else {
+        "correct that image (in spec.podTemplate; that of the drain tool is the operator's --tool-image)"
+            .to_owned()
+    };
+    match fields.pull_secrets {
+        Some(secrets) => format!("{image}, or name a Secret that may pull it in {secrets}"),
+        None => image,
+    }
 }
 
 fn cannot_create(pod: &str, container: &str, words: &str) -> Finding {
@@ -93,7 +108,8 @@ fn crashed(
         return Finding {
             reason: reason::OOM_KILLED,
             message: format!(
-                "container {name} of pod {pod} used more memory than it may ({restarts} restarts); raise its memory, or lower sharedMemory or what the engine keeps in main memory"
+                "container {name} of pod {pod} used more memory than it may ({restarts} restarts); {}",
+                more_memory(name, limits)
             ),
         };
     }
@@ -112,6 +128,17 @@ fn crashed(
         message: format!(
             "container {name} of pod {pod} ended{code} ({restarts} restarts); look at its log (kubectl logs {pod} -c {name} --previous)"
         ),
+    }
+}
+
+fn more_memory(container: &str, limits: &Limits<'_>) -> String {
+    let field = limits.fields.memory;
+    if container != limits.container {
+        "raise the limit of its memory".to_owned()
+    } else if container == ENGINE_CONTAINER {
+        format!("raise {field}, or lower spec.resources.sharedMemory or what the engine keeps in main memory")
+    } else {
+        format!("raise {field}")
     }
 }
 

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{ContainerStateWaiting, ContainerStatus, Pod, Po
 use kube::ResourceExt as _;
 use lmetric_api::pool::reason;
 
+use super::fields::Fields;
 pub use node::{Unscheduled, unschedulable};
 pub(super) use volumes::remedy as claim_remedy;
 pub use volumes::{stuck_on_volumes, waits_for_claim};
@@ -34,6 +35,8 @@ pub struct Limits<'a> {
     pub now: Timestamp,
     /// Name of the container that matters.
     pub container: &'a str,
+    /// Fields of the pool that the pod comes from.
+    pub fields: Fields,
     /// Extended resource of accelerators.
     pub resource: &'a str,
     /// Time that a start may take.

@@ -85,13 +85,13 @@ fn lost_readiness() -> Value {
     reason::UNSCHEDULABLE,
     "scheduling gates"
 )]
-#[case(waiting("ImagePullBackOff", "Back-off pulling image", &json!({}), 0), reason::IMAGE_PULL, "pullSecrets")]
+#[case(waiting("ImagePullBackOff", "Back-off pulling image", &json!({}), 0), reason::IMAGE_PULL, "correct spec.engine.image, or name a Secret that may pull it in spec.engine.pullSecrets")]
 #[case(waiting("ErrImageNeverPull", "not present", &json!({}), 0), reason::IMAGE_PULL, "vllm:1")]
 #[case(waiting("CreateContainerConfigError", "secret \"hf-token\" not found", &json!({}), 0), reason::SECRET_MISSING, "create the Secret")]
 #[case(waiting("CreateContainerConfigError", "couldn't find key token in Secret n/hf", &json!({}), 0), reason::SECRET_MISSING, "with that key")]
 #[case(waiting("CreateContainerConfigError", "configmap \"c\" not found", &json!({}), 0), reason::NOT_READY, "configmap")]
 #[case(waiting("CrashLoopBackOff", "", &ended(1, "Error", 9), 4), reason::CRASH_LOOP, "exit code 1 (4 restarts)")]
-#[case(waiting("CrashLoopBackOff", "", &ended(137, "OOMKilled", 9), 4), reason::OOM_KILLED, "raise its memory")]
+#[case(waiting("CrashLoopBackOff", "", &ended(137, "OOMKilled", 9), 4), reason::OOM_KILLED, "raise spec.resources.memory")]
 #[case(waiting("CrashLoopBackOff", "", &ended(137, "Error", 1_800), 2), reason::START_TIMEOUT, "startupTimeout")]
 #[case(waiting("CrashLoopBackOff", "", &ended(137, "Error", 90), 2), reason::CRASH_LOOP, "exit code 137")]
 #[case(waiting("CrashLoopBackOff", "", &ended(0, "Completed", 1_803), 2), reason::START_TIMEOUT, "startupTimeout")]
