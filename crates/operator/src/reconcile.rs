@@ -1,6 +1,6 @@
 //! The driver: dereference → validate → build → apply → status, for one pool at a time.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use kube::{Client, ResourceExt as _, runtime::controller::Action};
 use lmetric_api::pool::{Component, InferencePool, InferencePoolStatus, RolloutStrategy};
@@ -105,6 +105,15 @@ pub fn on_error(pool: Arc<Guarded>, error: &ReconcileError, context: Arc<Context
     context.metrics.failed(error.kind());
     span(&pool).in_scope(|| tracing::warn!(%error, again = ?wait, "cannot finish a pool"));
     Action::requeue(wait)
+}
+
+/// Forgets what was known of a pool that is gone. Without a finalizer it goes in one step, so that no pass sees it going.
+pub fn forget(context: &Context, namespace: &str, name: &str) {
+    context.memory.forget_pool(namespace, name);
+    let pools = context.stores.pools.state();
+    let alive: HashSet<_> = pools.iter().filter_map(|pool| pool.uid()).collect();
+    context.written.keep(&alive);
+    context.backoff.keep(&alive);
 }
 
 /// What every log line about a pool tells of it. The runtime's own span would add why it woke the pool, which it does not

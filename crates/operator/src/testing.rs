@@ -1,6 +1,6 @@
 //! Pools, pods and facts for tests. The time is always the same.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use jiff::{Timestamp, ToSpan as _};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
@@ -10,7 +10,10 @@ use serde_json::{Value, json};
 use crate::{
     dereference::Facts,
     gateway::Gateways,
-    status::{fields::Fields, pod::Limits},
+    status::{
+        fields::Fields,
+        pod::{Limits, Startup},
+    },
     validate::validate,
     validated::{Cluster, Images, Validated},
     watch::Apis,
@@ -35,7 +38,7 @@ pub(crate) fn limits(volumes: Option<&str>) -> Limits<'_> {
         container: "engine",
         fields: Fields::of(Component::Engine),
         resource: "nvidia.com/gpu",
-        startup: Duration::from_mins(30),
+        startup: Startup::of(&pool(&json!({})).spec),
         volumes,
         claim: "look at claim c",
     }

@@ -9,7 +9,7 @@ use super::{
     Verdict,
     conditions::whole_second,
     fields::Fields,
-    pod::{Finding, Limits, examine, ready_since},
+    pod::{Finding, Limits, Startup, examine, ready_since},
     rejected::rejected,
 };
 use crate::dereference::Facts;
@@ -35,8 +35,6 @@ pub(super) fn until_picker_is_known(facts: &Facts) -> Option<Duration> {
     rests.min().filter(|rest| !rest.is_zero())
 }
 
-const FOREVER: Duration = Duration::from_hours(24 * 365);
-
 /// What is the matter with the pods of a component, if something is: what waiting alone does not mend before what it does.
 pub(super) fn finding(facts: &Facts, verdict: Verdict<'_>, component: Component) -> Option<Finding> {
     let pods = match component {
@@ -50,7 +48,7 @@ pub(super) fn finding(facts: &Facts, verdict: Verdict<'_>, component: Component)
         fields: Fields::of(component),
         resource: &facts.pool.spec.accelerator.resource_name,
         // they have no limit to start in
-        startup: FOREVER,
+        startup: Startup::unlimited(),
         volumes: None,
         claim: "look at the claims that the pod names (kubectl get pvc)",
     };

@@ -8,7 +8,7 @@ use lmetric_api::pool::{Component, names::ENGINE_CONTAINER, reason};
 
 use super::{
     fields::Fields,
-    pod::{Finding, Limits, claim_remedy, examine, is_going, is_ready, template_of},
+    pod::{Finding, Limits, Startup, claim_remedy, examine, is_going, is_ready, template_of},
     rejected::rejected,
     waiting::{Judged, judge},
 };
@@ -71,7 +71,7 @@ impl Engines {
             container: ENGINE_CONTAINER,
             fields: Fields::of(Component::Engine),
             resource: &spec.accelerator.resource_name,
-            startup: spec.lifecycle.startup_timeout.into(),
+            startup: Startup::of(spec),
             volumes: facts.volume_trouble.as_deref(),
             claim: &claim,
         };

@@ -70,10 +70,7 @@ async fn an_engine_that_eats_its_memory_is_oom_killed_and_the_other_one_serves()
 async fn an_engine_that_has_too_little_memory_to_start_says_so_until_it_gets_more() -> anyhow::Result<()> {
     on_stage("oom-at-start", 2, async |stage| {
         let mut pool = pool(stage, 1);
-        with_flags(
-            &mut pool,
-            "--fault kind=slow-start,for=4s --fault kind=grow-memory,rate=128M,limit=192M",
-        );
+        with_flags(&mut pool, "--fault kind=grow-memory,rate=1G,limit=192M");
         make(stage, &pool).await?;
         let words = Words {
             conditions: &[("Ready", "False", "OOMKilled"), ("Degraded", "True", "OOMKilled")],

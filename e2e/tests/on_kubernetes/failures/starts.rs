@@ -47,7 +47,6 @@ async fn a_slow_start_is_starting_with_its_limit_and_no_trouble() -> anyhow::Res
 async fn a_start_that_takes_too_long_is_start_timeout() -> anyhow::Result<()> {
     on_stage("start-timeout", 2, async |stage| {
         let mut pool = pool(stage, 1);
-        pool["spec"]["lifecycle"]["startupTimeout"] = "10s".into();
         pool["spec"]["probes"]["startup"]["failureThreshold"] = 10.into();
         with_flags(&mut pool, "--fault kind=slow-start,for=10m");
         make(stage, &pool).await?;
@@ -59,7 +58,7 @@ async fn a_start_that_takes_too_long_is_start_timeout() -> anyhow::Result<()> {
             message: &[
                 "p-engine-",
                 "not ready within 10 s",
-                "spec.lifecycle.startupTimeout",
+                "raise failureThreshold of spec.probes.startup",
                 "kubectl logs p-engine-",
             ],
         };

@@ -43,7 +43,7 @@ impl Fact {
         }
     }
 
-    /// A container of an engine waits for this reason.
+    /// A container of a component's pod waits for one of these reasons.
     pub(super) fn waiting(stage: &Stage, component: &str, reasons: &'static [&'static str]) -> Self {
         Self::of_pods(stage, component, move |pod| {
             containers(pod).any(|container| {
@@ -53,17 +53,13 @@ impl Fact {
         })
     }
 
-    /// A container of an engine has ended so.
-    pub(super) fn ended(
-        stage: &Stage,
-        shows: impl Fn(&Value) -> bool + Clone + Send + Sync + 'static,
-    ) -> Self {
+    /// The engine's own container has ended so.
+    pub(super) fn ended(stage: &Stage, shows: impl Fn(&Value) -> bool + Send + Sync + 'static) -> Self {
         Self::of_pods(stage, "engine", move |pod| {
-            containers(pod).any(|container| {
-                ["state", "lastState"].iter().any(|state| {
-                    let ended = &container[*state]["terminated"];
-                    ended.is_object() && shows(ended)
-                })
+            let engine = &pod["status"]["containerStatuses"][0];
+            ["state", "lastState"].iter().any(|state| {
+                let ended = &engine[*state]["terminated"];
+                ended.is_object() && shows(ended)
             })
         })
     }

@@ -5,10 +5,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus};
 use lmetric_api::pool::{names::ENGINE_CONTAINER, reason};
 
-use super::{Finding, Limits, exactly, waiting};
+use super::{Finding, Limits, Startup, exactly, waiting};
 
-/// The startup probe counts in steps of five seconds.
-const PROBE_STEP: Duration = Duration::from_secs(5);
 /// An engine that is ended for want of a start is gone so long after its time was over.
 const ENDING: Duration = Duration::from_mins(1);
 
@@ -117,8 +115,9 @@ fn crashed(
         return Finding {
             reason: reason::START_TIMEOUT,
             message: format!(
-                "the engine of pod {pod} was not ready within {} ({restarts} restarts); raise spec.lifecycle.startupTimeout, or look why it loads so long (kubectl logs {pod} -c {name} --previous)",
-                exactly(limits.startup)
+                "the engine of pod {pod} was not ready within {} ({restarts} restarts); raise {}, or look why it loads so long (kubectl logs {pod} -c {name} --previous)",
+                exactly(limits.startup.limit),
+                limits.startup.field
             ),
         };
     }
@@ -149,6 +148,11 @@ fn did_not_start(last: &ContainerStateTerminated, limits: &Limits<'_>) -> bool {
         return false;
     };
     let lived = to.0.duration_since(from.0).unsigned_abs();
-    let over = limits.startup.saturating_sub(PROBE_STEP)..=limits.startup + ENDING;
+    let Startup {
+        limit,
+        step,
+        field: _,
+    } = limits.startup;
+    let over = limit.saturating_sub(step)..=limit + ENDING;
     matches!(last.exit_code, 0 | 137 | 143) && over.contains(&lived)
 }

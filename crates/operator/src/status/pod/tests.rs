@@ -209,3 +209,21 @@ fn a_claim_without_a_volume_is_named_with_its_class_and_a_remedy(
         assert!(remedy.contains(word), "{word} is not in {remedy}");
     }
 }
+
+#[rstest]
+#[case::as_it_is(json!({}), 1_800, "spec.lifecycle.startupTimeout")]
+#[case::shorter(json!({"lifecycle": {"startupTimeout": "12s"}}), 12, "spec.lifecycle.startupTimeout")]
+#[case::oftener(json!({"probes": {"startup": {"periodSeconds": 1}}}), 360, "failureThreshold of spec.probes.startup")]
+#[case::both(
+    json!({"probes": {"startup": {"periodSeconds": 2, "failureThreshold": 20}}}),
+    40,
+    "failureThreshold of spec.probes.startup"
+)]
+fn a_start_may_take_as_long_as_its_probe_has_patience(
+    #[case] change: Value,
+    #[case] seconds: u64,
+    #[case] field: &str,
+) {
+    let startup = Startup::of(&testing::pool(&change).spec);
+    assert_eq!((startup.limit.as_secs(), startup.field), (seconds, field));
+}

@@ -8,7 +8,7 @@ fn degraded(facts: &Facts) -> (String, String) {
     (why, message)
 }
 
-fn with_rollout(rollout: serde_json::Value) -> Facts {
+fn with_rollout(rollout: &serde_json::Value) -> Facts {
     let (mut facts, _) = serving();
     facts.pool = Arc::new(testing::pool(
         &json!({"replicas": 2, "gateway": {"standalone": {}}, "rollout": rollout}),
@@ -20,14 +20,14 @@ fn with_rollout(rollout: serde_json::Value) -> Facts {
 #[case::just_now(3, reason::AS_EXPECTED)]
 #[case::scheduler_had_its_time(6, reason::INSUFFICIENT_GPU)]
 fn waiting_for_an_accelerator_is_trouble_after_a_few_seconds(#[case] waited: i64, #[case] reason: &str) {
-    let mut facts = with_rollout(json!({"strategy": "RollingUpdate", "maxSurge": 1, "maxUnavailable": 0}));
+    let mut facts = with_rollout(&json!({"strategy": "RollingUpdate", "maxSurge": 1, "maxUnavailable": 0}));
     facts.engine_pods = vec![ready("a"), waits(waited)];
     assert_eq!(degraded(&facts).0, reason);
 }
 
 #[test]
 fn a_wait_is_judged_again_just_when_it_has_lasted_too_long() {
-    let mut facts = with_rollout(json!({"strategy": "Recreate"}));
+    let mut facts = with_rollout(&json!({"strategy": "Recreate"}));
     facts.engine_pods = vec![ready("a"), waits(2)];
     let (_, outcome) = serving();
     let report = compute(
@@ -41,7 +41,7 @@ fn a_wait_is_judged_again_just_when_it_has_lasted_too_long() {
 #[test]
 fn a_rollout_that_may_only_surge_is_told_how_an_old_engine_can_go_first() {
     let remedy = "spec.rollout.strategy Auto, or maxSurge 0";
-    let mut facts = with_rollout(json!({"strategy": "RollingUpdate", "maxSurge": 1, "maxUnavailable": 0}));
+    let mut facts = with_rollout(&json!({"strategy": "RollingUpdate", "maxSurge": 1, "maxUnavailable": 0}));
     facts.engine_pods = vec![ready("a"), waits(40)];
     let (_, message) = degraded(&facts);
     assert!(message.contains(remedy), "{message}");
@@ -76,7 +76,7 @@ fn an_auto_pool_that_cannot_give_up_an_old_engine_says_so_at_once() {
 
 #[test]
 fn waiting_for_the_accelerators_of_an_engine_that_ends_or_has_just_ended_is_no_trouble() {
-    let mut facts = with_rollout(json!({"strategy": "RollingUpdate"}));
+    let mut facts = with_rollout(&json!({"strategy": "RollingUpdate"}));
     let mut ending = pod("b", ready_status());
     ending.metadata.deletion_timestamp = Some(testing::time(-100));
     facts.engine_pods = vec![ready("a"), waits(60), Arc::new(ending)];
