@@ -1,7 +1,10 @@
 //! How long a pool waits after failures in a row. The runtime tells its error policy of failures only, so this
 //! counts itself; a success forgets.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use rand::Rng;
@@ -34,6 +37,11 @@ impl Backoff {
     /// Forgets the failures of a pool that went well or is gone.
     pub fn succeeded(&self, uid: &str) {
         self.failures.lock().remove(uid);
+    }
+
+    /// Forgets every pool that is not `alive`, by UID.
+    pub fn keep(&self, alive: &HashSet<String>) {
+        self.failures.lock().retain(|uid, _| alive.contains(uid));
     }
 
     /// Pools with failures.

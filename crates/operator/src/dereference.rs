@@ -45,6 +45,8 @@ pub struct Facts {
     pub gateways: Gateways,
     /// What the kubelet says about the volumes of an engine that waits for them.
     pub volume_trouble: Option<String>,
+    /// When an engine was last seen to be ending, as far as this process has seen it.
+    pub last_ending: Option<Timestamp>,
     /// What the provisioner says about the cache's claim, while an engine waits for it.
     pub claim_trouble: Option<String>,
 }
@@ -100,6 +102,7 @@ pub async fn dereference(pool: &Arc<InferencePool>, stores: &Stores, apis: Apis,
         claim,
         gateways: gateway::look(pool, stores, apis),
         volume_trouble,
+        last_ending: None,
         claim_trouble,
     }
 }

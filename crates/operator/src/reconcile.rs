@@ -1,6 +1,6 @@
 //! The driver: dereference → validate → build → apply → status, for one pool at a time.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use kube::{Client, ResourceExt as _, runtime::controller::Action};
 use lmetric_api::pool::{Component, InferencePool, InferencePoolStatus, RolloutStrategy};
@@ -8,6 +8,7 @@ use tokio::{
     sync::watch,
     time::{Instant, timeout},
 };
+use tracing::Instrument as _;
 
 use crate::{
     apply::{Applier, ApplyError, Memory, Outcome},
@@ -16,7 +17,7 @@ use crate::{
     events::{self, Teller},
     metrics::{Metrics, Verb},
     rollout::{self, Step},
-    status::{self, Report, StatusError, Verdict, Written},
+    status::{self, Endings, Report, StatusError, Verdict, Written},
     validate::validate,
     validated::{Cluster, Images},
     versions::{self, Built},
@@ -48,6 +49,8 @@ pub struct Context {
     pub memory: Memory,
     /// Statuses that were written.
     pub written: Written,
+    /// When engines ended.
+    pub endings: Endings,
     /// Failures in a row.
     pub backoff: Backoff,
     /// Tells Events.
@@ -84,7 +87,8 @@ impl ReconcileError {
 /// Works on one pool.
 pub async fn reconcile(pool: Arc<Guarded>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let began = Instant::now();
-    let done = timeout(LIMIT, Box::pin(one(&pool, &context)))
+    let work = one(&pool, &context).instrument(span(&pool));
+    let done = timeout(LIMIT, Box::pin(work))
         .await
         .unwrap_or(Err(ReconcileError::Slow));
     context.metrics.reconciled(began.elapsed());
@@ -99,14 +103,24 @@ pub async fn reconcile(pool: Arc<Guarded>, context: Arc<Context>) -> Result<Acti
 pub fn on_error(pool: Arc<Guarded>, error: &ReconcileError, context: Arc<Context>) -> Action {
     let wait = context.backoff.failed(&uid(&pool), &mut rand::rng());
     context.metrics.failed(error.kind());
-    tracing::warn!(
-        namespace = pool.namespace(),
-        pool = pool.name_any(),
-        %error,
-        again = ?wait,
-        "cannot finish a pool"
-    );
+    span(&pool).in_scope(|| tracing::warn!(%error, again = ?wait, "cannot finish a pool"));
     Action::requeue(wait)
+}
+
+/// Forgets what was known of a pool that is gone. Without a finalizer it goes in one step, so that no pass sees it going.
+pub fn forget(context: &Context, namespace: &str, name: &str) {
+    context.memory.forget_pool(namespace, name);
+    let pools = context.stores.pools.state();
+    let alive: HashSet<_> = pools.iter().filter_map(|pool| pool.uid()).collect();
+    context.written.keep(&alive);
+    context.backoff.keep(&alive);
+}
+
+/// What every log line about a pool tells of it. The runtime's own span would add why it woke the pool, which it does not
+/// know of pools that [`crate::watch::Wakes`] names.
+fn span(pool: &Guarded) -> tracing::Span {
+    let (namespace, name) = (pool.namespace(), pool.name_any());
+    tracing::info_span!(parent: None, "pool", namespace, pool = name)
 }
 
 fn uid(pool: &Guarded) -> String {
@@ -133,6 +147,7 @@ async fn one(pool: &Guarded, context: &Context) -> Result<Action, ReconcileError
     }
     let apis = *context.apis.borrow();
     let mut facts = dereference(&pool, &context.stores, apis, &context.client).await;
+    context.endings.note(&mut facts);
     let before = context.written.newest(&pool);
     let (report, soon) = match make(&facts, context) {
         Err(words) => (

@@ -96,7 +96,7 @@ pub fn decide(seen: &Seen<'_>, template: &str) -> Step {
 }
 
 /// The template hash of the Deployment's newest ReplicaSet, as pods are labelled with it.
-fn newest<'a>(running: &Deployment, replica_sets: &'a [Arc<ReplicaSet>]) -> Option<&'a str> {
+pub(crate) fn newest<'a>(running: &Deployment, replica_sets: &'a [Arc<ReplicaSet>]) -> Option<&'a str> {
     let revision = note(running, REVISION)?;
     let set = replica_sets.iter().find(|set| {
         let notes = set.metadata.annotations.as_ref();

@@ -6,7 +6,10 @@ use anyhow::{Context as _, bail};
 use futures::StreamExt as _;
 use kube::{
     Api, Client,
-    runtime::{Controller, controller::Config},
+    runtime::{
+        Controller,
+        controller::{self, Config},
+    },
 };
 use lmetric_telemetry::{Admin, Ended, Logs, Readiness, Tasks, termination};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
@@ -19,8 +22,8 @@ use crate::{
     events::Teller,
     lease::{Election, Leadership, NamedLease, Timing},
     metrics::Metrics,
-    reconcile::{Context, on_error, reconcile},
-    status::Written,
+    reconcile::{Context, forget, on_error, reconcile},
+    status::{Endings, Written},
     watch::{Apis, Guarded, Prober, Stores, Wakes},
 };
 
@@ -164,6 +167,7 @@ fn context(
         cluster: args.cluster(),
         memory: Memory::default(),
         written: Written::default(),
+        endings: Endings::default(),
         backoff: Backoff::default(),
         metrics,
     }
@@ -195,12 +199,21 @@ async fn control(context: Arc<Context>, wakes: Wakes, concurrency: u16, stop: Ca
         .with_config(config)
         .reconcile_on(wakes.stream())
         .graceful_shutdown_on(stop.cancelled_owned())
-        .run(reconcile, on_error, context)
-        .for_each(|done| async move {
-            if let Err(error) = done {
-                // a pool that is gone before it is looked at; failures of pools were told by `on_error`
-                tracing::debug!(%error, "a pool was not worked on");
+        .run(reconcile, on_error, context.clone())
+        .for_each(|done| {
+            match done {
+                Ok(_) => {}
+                Err(controller::Error::ObjectNotFound(gone)) => {
+                    forget(
+                        &context,
+                        gone.namespace.as_deref().unwrap_or_default(),
+                        &gone.name,
+                    );
+                }
+                // failures of pools were told by `on_error`
+                Err(error) => tracing::debug!(%error, "a pool was not worked on"),
             }
+            std::future::ready(())
         })
         .await;
 }

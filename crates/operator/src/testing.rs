@@ -1,16 +1,19 @@
 //! Pools, pods and facts for tests. The time is always the same.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use jiff::{Timestamp, ToSpan as _};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
-use lmetric_api::pool::InferencePool;
+use lmetric_api::pool::{Component, InferencePool};
 use serde_json::{Value, json};
 
 use crate::{
     dereference::Facts,
     gateway::Gateways,
-    status::pod::Limits,
+    status::{
+        fields::Fields,
+        pod::{Limits, Startup},
+    },
     validate::validate,
     validated::{Cluster, Images, Validated},
     watch::Apis,
@@ -33,8 +36,9 @@ pub(crate) fn limits(volumes: Option<&str>) -> Limits<'_> {
     Limits {
         now: now(),
         container: "engine",
+        fields: Fields::of(Component::Engine),
         resource: "nvidia.com/gpu",
-        startup: Duration::from_mins(30),
+        startup: Startup::of(&pool(&json!({})).spec),
         volumes,
         claim: "look at claim c",
     }
@@ -74,6 +78,7 @@ pub(crate) fn facts_with(change: &Value, apis: Apis) -> Facts {
         claim: None,
         gateways: Gateways::default(),
         volume_trouble: None,
+        last_ending: None,
         claim_trouble: None,
     }
 }

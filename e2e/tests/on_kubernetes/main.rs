@@ -7,6 +7,7 @@ mod chart;
 mod crds;
 mod deletion;
 mod ext_proc;
+mod failures;
 mod gateway;
 mod idle;
 mod load;

@@ -5,7 +5,7 @@ use kube::core::Rule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::schema;
+use super::{refused, schema};
 
 /// The vLLM that serves the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,10 +39,14 @@ pub struct Engine {
     #[serde(default)]
     #[schemars(schema_with = "schema::args")]
     pub args: Vec<String>,
-    /// Further environment variables of the engine's container.
+    /// Further environment variables of the engine's container. Those that would part it from the picker are refused.
     #[serde(default)]
     #[schemars(schema_with = "schema::list::<EnvVar, 128>")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["name"],
+        "x-kubernetes-validations" = refused::variable_rules(),
+    ))]
     pub env: Vec<EnvVar>,
     /// ConfigMaps and Secrets whose keys become environment variables.
     #[serde(default)]

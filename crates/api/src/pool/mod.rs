@@ -18,6 +18,7 @@ mod loose;
 mod model;
 pub mod names;
 mod placement;
+pub mod refused;
 mod routing;
 mod schema;
 mod spec;

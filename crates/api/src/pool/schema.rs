@@ -10,7 +10,7 @@ use kube::core::Rule;
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Map, Value, json};
 
-use super::flags;
+use super::{flags, refused};
 
 /// Bounds of what comes from Kubernetes' own types, which have none.
 const STRING: u64 = 8_192;
@@ -74,16 +74,20 @@ fn default_limit(schema: &mut Map<String, Value>, name: &str, limit: u64) {
 /// Flags for the engine. The API server counts the cost of the pattern once for each byte of each item.
 pub(super) fn args(_: &mut SchemaGenerator) -> Schema {
     let pattern = flags::pattern();
+    let owned = json!({
+        "rule": format!("!self.matches('{pattern}')"),
+        "messageExpression": "self + ' is a flag that the operator sets; remove it and use its field (kubectl explain inferencepools.lmetric.io.spec)'",
+    });
+    let rules: Vec<_> = std::iter::once(owned)
+        .chain(refused::flag_rules().into_iter().map(|rule| json!(rule)))
+        .collect();
     json_schema!({
         "type": "array",
         "maxItems": 96,
         "items": {
             "type": "string",
             "maxLength": 1_024,
-            "x-kubernetes-validations": [{
-                "rule": format!("!self.matches('{pattern}')"),
-                "messageExpression": "self + ' is a flag that the operator sets; remove it and use its field (kubectl explain inferencepools.lmetric.io.spec)'",
-            }],
+            "x-kubernetes-validations": rules,
         },
     })
 }

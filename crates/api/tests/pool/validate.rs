@@ -113,6 +113,18 @@ fn each_fault_is_named_with_field_and_remedy() {
             json!({"engine": {"args": ["--seed=1", "--tensor_parallel_size=2"]}}),
             "spec.engine.args[1] is --tensor_parallel_size=2, which the operator sets; remove it and use spec.parallelism.tensor",
         ),
+        (
+            json!({"engine": {"args": ["--api_key=s3cret"]}}),
+            "spec.engine.args[0] is --api-key, which makes engines refuse the picker, which reads their models and tokenizes without a key; remove it and let the gateway ask for keys",
+        ),
+        (
+            json!({"engine": {"env": [{"name": "VLLM_PORT", "value": "8000"}]}}),
+            "spec.engine.env[VLLM_PORT] is VLLM_PORT, which moves the ports between an engine's own processes",
+        ),
+        (
+            engine_container(json!({"env": [{"name": "PYTHONHASHSEED", "value": "0"}]})),
+            "spec.podTemplate.spec.containers[0].env[PYTHONHASHSEED] is PYTHONHASHSEED, which makes the hashes of KV-cache blocks predictable",
+        ),
     ] {
         let said = said(patch.clone());
         assert!(

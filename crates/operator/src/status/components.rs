@@ -8,8 +8,9 @@ use lmetric_api::pool::{Component, reason};
 use super::{
     Verdict,
     conditions::whole_second,
-    engines::rejected,
-    pod::{Finding, Limits, examine, ready_since},
+    fields::Fields,
+    pod::{Finding, Limits, Startup, examine, ready_since},
+    rejected::rejected,
 };
 use crate::dereference::Facts;
 
@@ -34,8 +35,6 @@ pub(super) fn until_picker_is_known(facts: &Facts) -> Option<Duration> {
     rests.min().filter(|rest| !rest.is_zero())
 }
 
-const FOREVER: Duration = Duration::from_hours(24 * 365);
-
 /// What is the matter with the pods of a component, if something is: what waiting alone does not mend before what it does.
 pub(super) fn finding(facts: &Facts, verdict: Verdict<'_>, component: Component) -> Option<Finding> {
     let pods = match component {
@@ -46,16 +45,17 @@ pub(super) fn finding(facts: &Facts, verdict: Verdict<'_>, component: Component)
     let limits = Limits {
         now: facts.now,
         container: component.as_str(),
+        fields: Fields::of(component),
         resource: &facts.pool.spec.accelerator.resource_name,
         // they have no limit to start in
-        startup: FOREVER,
+        startup: Startup::unlimited(),
         volumes: None,
         claim: "look at the claims that the pod names (kubectl get pvc)",
     };
     let refused = match verdict {
         Verdict::Applied(outcome) => outcome
             .deployment(&component.object_name(&facts.pool.name_any()))
-            .and_then(rejected),
+            .and_then(|running| rejected(running, component, &facts.pool.spec)),
         Verdict::Unbuildable(_) => None,
     };
     let mut findings: Vec<_> = pods.iter().filter_map(|pod| examine(pod, &limits)).collect();

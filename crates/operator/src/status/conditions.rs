@@ -84,10 +84,6 @@ impl Draft<'_> {
         if picker.0 != TRUE {
             return (FALSE, reason::PICKER_DOWN, picker.2);
         }
-        if until_picker_is_known(self.facts).is_some() {
-            let message = "the picker has just become ready; the pool's Envoy asks it within 2 s".to_owned();
-            return (FALSE, reason::STARTING, message);
-        }
         let by_envoy = spec.gateway.standalone.is_some();
         let by_gateway = !spec.gateway.parent_refs.is_empty();
         let envoy_serves = by_envoy && self.facts.envoy_pods.iter().any(|pod| is_ready(pod));
@@ -98,6 +94,10 @@ impl Draft<'_> {
                 let (_, reason, message) = self.route_accepted();
                 (FALSE, reason, message)
             };
+        }
+        if until_picker_is_known(self.facts).is_some() {
+            let message = "the picker has just become ready; the pool's Envoy asks it within 2 s".to_owned();
+            return (FALSE, reason::STARTING, message);
         }
         let message = format!("{} of {} engines serve", self.engines.ready, spec.replicas);
         (TRUE, reason::SERVING, message)

@@ -1,10 +1,17 @@
 //! The engines counted, and the worst that is the matter with one of them.
 
+use std::time::Duration;
+
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::ResourceExt as _;
-use lmetric_api::pool::{names::ENGINE_CONTAINER, reason};
+use lmetric_api::pool::{Component, names::ENGINE_CONTAINER, reason};
 
-use super::pod::{Finding, Limits, claim_remedy, examine, is_going, is_ready, unschedulable};
+use super::{
+    fields::Fields,
+    pod::{Finding, Limits, Startup, claim_remedy, examine, is_going, is_ready, template_of},
+    rejected::rejected,
+    waiting::{Judged, judge},
+};
 use crate::{dereference::Facts, rollout};
 
 /// Reasons from the worst to the one that passes by itself.
@@ -34,6 +41,8 @@ pub(super) struct Engines {
     pub(super) ready: i32,
     /// Of the current template.
     pub(super) updated: i32,
+    /// Of the current template, and serve.
+    pub(super) updated_ready: i32,
     /// Ready long enough.
     pub(super) available: i32,
     /// Being drained.
@@ -44,6 +53,8 @@ pub(super) struct Engines {
     pub(super) placing: bool,
     /// What is the matter, the worst first. What may pass by itself within seconds is only [`reason::STARTING`].
     pub(super) findings: Vec<Finding>,
+    /// After how long a finding changes although nothing else does.
+    pub(super) again: Option<Duration>,
 }
 
 impl Engines {
@@ -58,8 +69,9 @@ impl Engines {
         let limits = Limits {
             now: facts.now,
             container: ENGINE_CONTAINER,
+            fields: Fields::of(Component::Engine),
             resource: &spec.accelerator.resource_name,
-            startup: spec.lifecycle.startup_timeout.into(),
+            startup: Startup::of(spec),
             volumes: facts.volume_trouble.as_deref(),
             claim: &claim,
         };
@@ -71,16 +83,22 @@ impl Engines {
         let status = running.and_then(|running| running.status.as_ref());
         let count = |field: Option<i32>| field.unwrap_or(0);
         let ready = many(&is_ready);
-        let mut findings: Vec<_> = pods()
-            .filter_map(|pod| Some((pod, examine(pod, &limits)?)))
-            .map(|(pod, finding)| passing(pod, finding, &limits, draining))
-            .chain(running.and_then(rejected))
+        let current = running.and_then(|running| rollout::newest(running, &facts.replica_sets));
+        let judged: Vec<_> = pods()
+            .filter_map(|pod| Some(judge(pod, examine(pod, &limits)?, facts, draining)))
+            .collect();
+        let again = judged.iter().filter_map(|judged| judged.again).min();
+        let mut findings: Vec<_> = judged
+            .into_iter()
+            .map(|Judged { finding, again: _ }| finding)
+            .chain(running.and_then(|running| rejected(running, Component::Engine, spec)))
             .collect();
         findings.sort_by_key(|finding| WORST_FIRST.iter().position(|known| *known == finding.reason));
         Self {
             existing: many(&|pod| !is_going(pod)),
             ready,
             updated: count(status.and_then(|status| status.updated_replicas)),
+            updated_ready: many(&|pod| is_ready(pod) && current.is_some() && template_of(pod) == current),
             // the Deployment's own count may lag behind a pod that has just gone
             available: count(status.and_then(|status| status.available_replicas)).min(ready),
             draining,
@@ -94,6 +112,7 @@ impl Engines {
             }),
             placing: pods().any(|pod| !is_going(pod) && !has_begun(pod)),
             findings,
+            again,
         }
     }
 
@@ -118,48 +137,6 @@ fn has_begun(pod: &Pod) -> bool {
 fn has_ended(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
-}
-
-/// A pod without a node is no trouble yet for half a minute, nor while an engine that ends still holds accelerators.
-fn passing(pod: &Pod, finding: Finding, limits: &Limits<'_>, draining: i32) -> Finding {
-    let Some(waits) = unschedulable(pod, limits.resource) else {
-        return finding;
-    };
-    let waited = limits.now.duration_since(waits.since).unsigned_abs();
-    let for_drain = waits.accelerator && draining > 0;
-    if waited >= rollout::PATIENCE && !for_drain {
-        return finding;
-    }
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let message = if for_drain {
-        format!("pod {name} waits for the accelerators of an engine that finishes its requests")
-    } else {
-        format!("pod {name} waits for a node")
-    };
-    Finding {
-        reason: reason::STARTING,
-        message,
-    }
-}
-
-/// The API server lets no pod be made.
-pub(super) fn rejected(running: &Deployment) -> Option<Finding> {
-    let conditions = running.status.as_ref()?.conditions.as_ref()?;
-    let failure = conditions.iter().find(|condition| {
-        is(condition.type_.as_deref(), "ReplicaFailure") && is(condition.status.as_deref(), "True")
-    })?;
-    let words = failure.message.as_deref().unwrap_or("no reason is given");
-    let remedy = if words.contains("exceeded quota") {
-        "raise the namespace's quota (kubectl get resourcequota), or lower what the pool asks for"
-    } else if words.contains("violates PodSecurity") {
-        "allow it (label pod-security.kubernetes.io/enforce of the namespace), or set a securityContext in spec.podTemplate"
-    } else {
-        "correct what the quota, Pod Security, the LimitRange or the webhook objects to"
-    };
-    Some(Finding {
-        reason: reason::PODS_REJECTED,
-        message: format!("no pod can be made: {words}; {remedy}"),
-    })
 }
 
 /// Whether the rollout has not moved for its deadline.

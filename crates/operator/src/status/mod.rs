@@ -5,13 +5,17 @@
 
 mod components;
 mod conditions;
+mod endings;
 mod engines;
+pub mod fields;
 pub mod pod;
+mod rejected;
 mod replicas;
 mod route;
 #[cfg(test)]
 mod tests;
 mod troubles;
+mod waiting;
 mod write;
 
 use std::time::Duration;
@@ -21,6 +25,7 @@ use kube::ResourceExt as _;
 use lmetric_api::pool::{Component, InferencePoolStatus, ServiceType, names::label};
 
 pub use conditions::Draft;
+pub use endings::Endings;
 pub use write::{StatusError, Written, tell_unreadable, write};
 
 use crate::{
@@ -58,8 +63,8 @@ pub struct Report {
     pub again: Option<Duration>,
 }
 
-/// What hinders a pod from being placed shows in no watch at the right time.
-const SOON: Duration = Duration::from_secs(10);
+/// What hinders a pod from being placed may be told by an Event alone, and no watch shows Events.
+const SOON: Duration = Duration::from_secs(5);
 /// Messages tell whole minutes.
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -116,7 +121,7 @@ pub fn compute(facts: &Facts, previous: &InferencePoolStatus, verdict: Verdict<'
     let pace = moving.then_some(if engines.placing { SOON } else { MINUTE });
     Report {
         status,
-        again: [pace, soonest].into_iter().flatten().min(),
+        again: [pace, soonest, engines.again].into_iter().flatten().min(),
     }
 }
 

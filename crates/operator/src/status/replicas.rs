@@ -71,8 +71,8 @@ impl Draft<'_> {
             return (FALSE, reason, format!("the rollout does not move: {words}"));
         }
         let count = format!(
-            "{} of {} engines are of the current template, {} available",
-            self.engines.updated, spec.replicas, self.engines.available
+            "{} of {} engines are of the current template, {} of these ready; {} ready in all",
+            self.engines.updated, spec.replicas, self.engines.updated_ready, self.engines.ready
         );
         match self
             .engines

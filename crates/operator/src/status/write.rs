@@ -1,6 +1,9 @@
 //! The status to the API server, if it says something new.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use kube::{
     Api, Client, ResourceExt as _,
@@ -55,6 +58,16 @@ impl Written {
     /// Forgets a pool that is gone.
     pub fn forget(&self, uid: &str) {
         self.0.lock().remove(uid);
+    }
+
+    /// Forgets every pool that is not `alive`, by UID.
+    pub fn keep(&self, alive: &HashSet<String>) {
+        self.0.lock().retain(|uid, _| alive.contains(uid));
+    }
+
+    /// Pools with a status that was written.
+    pub fn known(&self) -> usize {
+        self.0.lock().len()
     }
 }
 

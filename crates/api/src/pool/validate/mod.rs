@@ -16,6 +16,7 @@ use super::{
     loose::Loose,
     model::{Model, Source},
     names::MAX_NAME,
+    refused::{self, Refused},
     spec::{InferencePool, InferencePoolSpec},
 };
 
@@ -64,6 +65,20 @@ pub fn validate(pool: &InferencePool) -> Result<(), Vec<Invalid>> {
                 format!("remove it and use {instead}"),
             ));
         }
+        if let Some(refused) = refused::flag(arg) {
+            // the value may be a secret
+            found.push(Invalid::new(
+                format!("spec.engine.args[{at}]"),
+                problem(refused),
+                refused.remedy,
+            ));
+        }
+    }
+    for variable in &engine.env {
+        if let Some(refused) = refused::variable(&variable.name) {
+            let field = format!("spec.engine.env[{}]", variable.name);
+            found.push(Invalid::new(field, problem(refused), refused.remedy));
+        }
     }
     check_readable("spec.placement.affinity", &placement.affinity, &mut found);
     check_readable(
@@ -77,6 +92,10 @@ pub fn validate(pool: &InferencePool) -> Result<(), Vec<Invalid>> {
         Err(problem) => found.push(unreadable("spec.podTemplate", &problem)),
     }
     if found.is_empty() { Ok(()) } else { Err(found) }
+}
+
+fn problem(refused: Refused) -> String {
+    format!("is {}, which {}", refused.name, refused.why)
 }
 
 fn check_name(name: &str, found: &mut Vec<Invalid>) {

@@ -2,8 +2,11 @@
 
 use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
 
-use super::Invalid;
-use crate::pool::names::{ENGINE_CONTAINER, label};
+use super::{Invalid, problem};
+use crate::pool::{
+    names::{ENGINE_CONTAINER, label},
+    refused,
+};
 
 const ROOT: &str = "spec.podTemplate";
 
@@ -85,6 +88,15 @@ fn check_engine(container: &Container, field: &str, found: &mut Vec<Invalid>) {
                 format!("{field}.{part}"),
                 "is set by the operator",
                 format!("remove it and {instead}"),
+            ));
+        }
+    }
+    for variable in container.env.iter().flatten() {
+        if let Some(refused) = refused::variable(&variable.name) {
+            found.push(Invalid::new(
+                format!("{field}.env[{}]", variable.name),
+                problem(refused),
+                refused.remedy,
             ));
         }
     }

@@ -62,6 +62,7 @@ async fn within(client: Client, api: FakeApi, tool: &str, scope: &Scope) -> Benc
         cluster: Cluster::default(),
         memory: Memory::default(),
         written: Written::default(),
+        endings: Endings::default(),
         backoff: Backoff::default(),
         metrics,
     };

@@ -114,3 +114,37 @@ async fn an_event_in_a_namespace_that_ends_hinders_nothing() {
         reason::OPTIONAL_API_MISSING
     );
 }
+
+#[tokio::test]
+async fn a_log_line_tells_the_pool_and_no_reason_that_nobody_knows() {
+    let bench = start(&json!({})).await;
+    let shown = bench
+        .context
+        .stores
+        .pools
+        .get(&ObjectRef::new("qwen").within("models"))
+        .expect("the watch shows the pool");
+    let span = span(&shown);
+    let metadata = span.metadata().expect("a span");
+    let fields: Vec<_> = metadata.fields().iter().map(|field| field.name()).collect();
+    assert_eq!((metadata.name(), fields), ("pool", vec!["namespace", "pool"]));
+}
+
+#[tokio::test]
+async fn nothing_is_kept_of_a_pool_that_is_gone() {
+    let bench = start(&json!({})).await;
+    bench.pass().await.expect("works");
+    bench.context.backoff.failed("0b5e", &mut rand::rng());
+    let known = || {
+        let context = &bench.context;
+        (context.written.known(), context.backoff.failing())
+    };
+    forget(&bench.context, "models", "another");
+    assert_eq!(known(), (1, 1), "the pool is still there");
+    bench.api.remove(POOL);
+    while !bench.context.stores.pools.state().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    forget(&bench.context, "models", "qwen");
+    assert_eq!(known(), (0, 0));
+}

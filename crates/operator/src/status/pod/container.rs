@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus};
-use lmetric_api::pool::reason;
+use lmetric_api::pool::{names::ENGINE_CONTAINER, reason};
 
-use super::{Finding, Limits, exactly, waiting};
+use super::{Finding, Limits, Startup, exactly, waiting};
 
-/// The startup probe counts in steps of five seconds.
-const PROBE_STEP: Duration = Duration::from_secs(5);
 /// An engine that is ended for want of a start is gone so long after its time was over.
 const ENDING: Duration = Duration::from_mins(1);
 
@@ -30,8 +28,9 @@ pub(super) fn broken(pod: &str, container: &ContainerStatus, limits: &Limits<'_>
                 return Some(Finding {
                     reason: reason::IMAGE_PULL,
                     message: format!(
-                        "pod {pod} cannot pull {}: {words}; correct the image, or name a Secret that may pull it in pullSecrets",
-                        container.image
+                        "pod {pod} cannot pull {}: {words}; {}",
+                        container.image,
+                        other_image(container, limits)
                     ),
                 });
             }
@@ -58,6 +57,20 @@ pub(super) fn broken(pod: &str, container: &ContainerStatus, limits: &Limits<'_>
         .or(before)
         .filter(counts)
         .map(|ended| crashed(pod, container, Some(ended), limits))
+}
+
+fn other_image(container: &ContainerStatus, limits: &Limits<'_>) -> String {
+    let fields = &limits.fields;
+    let image = if container.name == limits.container {
+        format!("correct {}", fields.image)
+    } else {
+        "correct that image (in spec.podTemplate; that of the drain tool is the operator's --tool-image)"
+            .to_owned()
+    };
+    match fields.pull_secrets {
+        Some(secrets) => format!("{image}, or name a Secret that may pull it in {secrets}"),
+        None => image,
+    }
 }
 
 fn cannot_create(pod: &str, container: &str, words: &str) -> Finding {
@@ -93,7 +106,8 @@ fn crashed(
         return Finding {
             reason: reason::OOM_KILLED,
             message: format!(
-                "container {name} of pod {pod} used more memory than it may ({restarts} restarts); raise its memory, or lower sharedMemory or what the engine keeps in main memory"
+                "container {name} of pod {pod} used more memory than it may ({restarts} restarts); {}",
+                more_memory(name, limits)
             ),
         };
     }
@@ -101,8 +115,9 @@ fn crashed(
         return Finding {
             reason: reason::START_TIMEOUT,
             message: format!(
-                "the engine of pod {pod} was not ready within {} ({restarts} restarts); raise spec.lifecycle.startupTimeout, or look why it loads so long (kubectl logs {pod} -c {name} --previous)",
-                exactly(limits.startup)
+                "the engine of pod {pod} was not ready within {} ({restarts} restarts); raise {}, or look why it loads so long (kubectl logs {pod} -c {name} --previous)",
+                exactly(limits.startup.limit),
+                limits.startup.field
             ),
         };
     }
@@ -115,6 +130,17 @@ fn crashed(
     }
 }
 
+fn more_memory(container: &str, limits: &Limits<'_>) -> String {
+    let field = limits.fields.memory;
+    if container != limits.container {
+        "raise the limit of its memory".to_owned()
+    } else if container == ENGINE_CONTAINER {
+        format!("raise {field}, or lower spec.resources.sharedMemory or what the engine keeps in main memory")
+    } else {
+        format!("raise {field}")
+    }
+}
+
 /// Whether it was ended, not by itself, when its time to start was over. One that ends on SIGTERM chooses its exit code;
 /// one that had started lived for another time.
 fn did_not_start(last: &ContainerStateTerminated, limits: &Limits<'_>) -> bool {
@@ -122,6 +148,11 @@ fn did_not_start(last: &ContainerStateTerminated, limits: &Limits<'_>) -> bool {
         return false;
     };
     let lived = to.0.duration_since(from.0).unsigned_abs();
-    let over = limits.startup.saturating_sub(PROBE_STEP)..=limits.startup + ENDING;
+    let Startup {
+        limit,
+        step,
+        field: _,
+    } = limits.startup;
+    let over = limit.saturating_sub(step)..=limit + ENDING;
     matches!(last.exit_code, 0 | 137 | 143) && over.contains(&lived)
 }

@@ -12,11 +12,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, ContainerStatus, Pod, PodCondition};
 use kube::ResourceExt as _;
-use lmetric_api::pool::reason;
+use lmetric_api::pool::{InferencePoolSpec, reason};
 
+use super::fields::Fields;
 pub use node::{Unscheduled, unschedulable};
 pub(super) use volumes::remedy as claim_remedy;
 pub use volumes::{stuck_on_volumes, waits_for_claim};
+
+const MINUTE: Duration = Duration::from_mins(1);
 
 /// What is the matter with a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,14 +37,62 @@ pub struct Limits<'a> {
     pub now: Timestamp,
     /// Name of the container that matters.
     pub container: &'a str,
+    /// Fields of the pool that the pod comes from.
+    pub fields: Fields,
     /// Extended resource of accelerators.
     pub resource: &'a str,
     /// Time that a start may take.
-    pub startup: Duration,
+    pub startup: Startup,
     /// What the kubelet says about volumes.
     pub volumes: Option<&'a str>,
     /// What to do about a claim that has no volume.
     pub claim: &'a str,
+}
+
+/// How long an engine may take to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Startup {
+    /// At most so long.
+    pub limit: Duration,
+    /// The start is looked at so often.
+    pub step: Duration,
+    /// Field of the pool that says so.
+    pub field: &'static str,
+}
+
+impl Startup {
+    /// As the startup probe has it: `probes.startup` changes how often it asks, and so how long in all.
+    pub fn of(spec: &InferencePoolSpec) -> Self {
+        const PERIOD: u64 = 5;
+        let wanted: Duration = spec.lifecycle.startup_timeout.into();
+        let probe = &spec.probes.startup;
+        let positive = |value: Option<i32>| value.and_then(|value| u64::try_from(value).ok());
+        let period = positive(probe.period_seconds);
+        let failures = positive(probe.failure_threshold);
+        let step = Duration::from_secs(period.unwrap_or(PERIOD));
+        if period.is_none() && failures.is_none() {
+            return Self {
+                limit: wanted,
+                step,
+                field: "spec.lifecycle.startupTimeout",
+            };
+        }
+        let failures = failures.unwrap_or(wanted.as_secs().div_ceil(PERIOD).max(1));
+        Self {
+            limit: Duration::from_secs(step.as_secs() * failures),
+            step,
+            field: "failureThreshold of spec.probes.startup",
+        }
+    }
+
+    /// Without a limit.
+    pub const fn unlimited() -> Self {
+        Self {
+            limit: Duration::from_hours(24 * 365),
+            step: Duration::from_secs(5),
+            field: "",
+        }
+    }
 }
 
 /// Whether the pod is being ended or has ended.
@@ -127,7 +178,7 @@ fn is_fresh(pod: &Pod, since: Option<Timestamp>, limits: &Limits<'_>) -> bool {
     };
     let changed = condition(pod, "Ready").and_then(|ready| ready.last_transition_time.as_ref());
     let was_ready = changed.is_some_and(|changed| changed.0 > since);
-    !was_ready && limits.now.duration_since(since).unsigned_abs() < limits.startup
+    !was_ready && limits.now.duration_since(since).unsigned_abs() < limits.startup.limit
 }
 
 fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
@@ -151,11 +202,15 @@ fn waiting(container: &ContainerStatus) -> Option<&ContainerStateWaiting> {
 }
 
 fn starting(pod: &str, since: Option<Timestamp>, limits: &Limits<'_>) -> Finding {
-    let limit = exactly(limits.startup);
+    let limit = exactly(limits.startup.limit);
     let message = match since {
         Some(since) => format!(
             "pod {pod} loads its model: {} of at most {limit}",
-            minutes(limits.now.duration_since(since).unsigned_abs())
+            if limits.startup.limit < MINUTE {
+                "some seconds".to_owned()
+            } else {
+                minutes(limits.now.duration_since(since).unsigned_abs())
+            }
         ),
         None => format!("pod {pod} is being made; then it may load for {limit}"),
     };
@@ -177,7 +232,7 @@ fn exactly(time: Duration) -> String {
 
 /// Whole minutes, so that a message does not change with each look.
 fn minutes(time: Duration) -> String {
-    if time < Duration::from_mins(1) && !time.is_zero() {
+    if time < MINUTE && !time.is_zero() {
         return "less than a minute".to_owned();
     }
     format!("{} min", time.as_secs() / 60)

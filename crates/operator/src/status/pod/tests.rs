@@ -85,13 +85,13 @@ fn lost_readiness() -> Value {
     reason::UNSCHEDULABLE,
     "scheduling gates"
 )]
-#[case(waiting("ImagePullBackOff", "Back-off pulling image", &json!({}), 0), reason::IMAGE_PULL, "pullSecrets")]
+#[case(waiting("ImagePullBackOff", "Back-off pulling image", &json!({}), 0), reason::IMAGE_PULL, "correct spec.engine.image, or name a Secret that may pull it in spec.engine.pullSecrets")]
 #[case(waiting("ErrImageNeverPull", "not present", &json!({}), 0), reason::IMAGE_PULL, "vllm:1")]
 #[case(waiting("CreateContainerConfigError", "secret \"hf-token\" not found", &json!({}), 0), reason::SECRET_MISSING, "create the Secret")]
 #[case(waiting("CreateContainerConfigError", "couldn't find key token in Secret n/hf", &json!({}), 0), reason::SECRET_MISSING, "with that key")]
 #[case(waiting("CreateContainerConfigError", "configmap \"c\" not found", &json!({}), 0), reason::NOT_READY, "configmap")]
 #[case(waiting("CrashLoopBackOff", "", &ended(1, "Error", 9), 4), reason::CRASH_LOOP, "exit code 1 (4 restarts)")]
-#[case(waiting("CrashLoopBackOff", "", &ended(137, "OOMKilled", 9), 4), reason::OOM_KILLED, "raise its memory")]
+#[case(waiting("CrashLoopBackOff", "", &ended(137, "OOMKilled", 9), 4), reason::OOM_KILLED, "raise spec.resources.memory")]
 #[case(waiting("CrashLoopBackOff", "", &ended(137, "Error", 1_800), 2), reason::START_TIMEOUT, "startupTimeout")]
 #[case(waiting("CrashLoopBackOff", "", &ended(137, "Error", 90), 2), reason::CRASH_LOOP, "exit code 137")]
 #[case(waiting("CrashLoopBackOff", "", &ended(0, "Completed", 1_803), 2), reason::START_TIMEOUT, "startupTimeout")]
@@ -208,4 +208,22 @@ fn a_claim_without_a_volume_is_named_with_its_class_and_a_remedy(
     for word in words {
         assert!(remedy.contains(word), "{word} is not in {remedy}");
     }
+}
+
+#[rstest]
+#[case::as_it_is(json!({}), 1_800, "spec.lifecycle.startupTimeout")]
+#[case::shorter(json!({"lifecycle": {"startupTimeout": "12s"}}), 12, "spec.lifecycle.startupTimeout")]
+#[case::oftener(json!({"probes": {"startup": {"periodSeconds": 1}}}), 360, "failureThreshold of spec.probes.startup")]
+#[case::both(
+    json!({"probes": {"startup": {"periodSeconds": 2, "failureThreshold": 20}}}),
+    40,
+    "failureThreshold of spec.probes.startup"
+)]
+fn a_start_may_take_as_long_as_its_probe_has_patience(
+    #[case] change: Value,
+    #[case] seconds: u64,
+    #[case] field: &str,
+) {
+    let startup = Startup::of(&testing::pool(&change).spec);
+    assert_eq!((startup.limit.as_secs(), startup.field), (seconds, field));
 }

@@ -9,7 +9,7 @@ use lmetric_api::pool::{Cache, CacheType, names, reason};
 use super::{Finding, condition, containers, waiting};
 
 /// A pod may wait so long for its volumes before its Events are looked at.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Whether the pod has a node and has waited a while for its volumes, or something else before its first container.
 pub fn stuck_on_volumes(pod: &Pod, now: Timestamp) -> bool {

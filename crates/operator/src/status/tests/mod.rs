@@ -1,4 +1,5 @@
 mod pods;
+mod rollouts;
 
 use std::sync::Arc;
 
@@ -170,20 +171,6 @@ fn a_pod_that_ends_does_not_serve_and_is_counted_as_draining() {
     );
     assert_eq!(said(status, condition::READY).0, "False");
     assert!(report.again.is_some(), "an engine that ends is looked at again");
-}
-
-#[test]
-fn waiting_for_an_accelerator_is_trouble_after_half_a_minute_and_not_during_a_drain() {
-    let (mut facts, outcome) = serving();
-    let degraded = |facts: &Facts| said(&of(facts, &outcome), condition::DEGRADED).1;
-    facts.engine_pods = vec![ready("a"), waits(10)];
-    assert_eq!(degraded(&facts), reason::AS_EXPECTED);
-    facts.engine_pods = vec![ready("a"), waits(40)];
-    assert_eq!(degraded(&facts), reason::INSUFFICIENT_GPU);
-    let mut ending = pod("b", ready_status());
-    ending.metadata.deletion_timestamp = Some(testing::time(-100));
-    facts.engine_pods.push(Arc::new(ending));
-    assert_eq!(degraded(&facts), reason::AS_EXPECTED);
 }
 
 #[test]

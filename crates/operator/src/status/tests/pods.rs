@@ -14,25 +14,69 @@ fn a_lost_node_is_told_before_the_accelerators_that_are_missing_without_it() {
     }
 }
 
-#[rstest]
-#[case("pods \"a\" is forbidden: exceeded quota: gpus", "kubectl get resourcequota")]
-#[case(
-    "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"",
-    "pod-security.kubernetes.io/enforce"
-)]
-#[case("admission webhook \"w\" denied the request", "webhook objects to")]
-fn rejected_pods_come_with_the_remedy_of_what_rejects_them(#[case] words: &str, #[case] remedy: &str) {
-    let (mut facts, _) = serving();
-    facts.engine_pods.clear();
+fn rejecting(name: &str, words: &str) -> Deployment {
     let mut rejecting = deployment(2, 0, 0, 0);
+    rejecting.metadata.name = Some(name.to_owned());
     if let Some(status) = &mut rejecting.status {
         let failure =
             json!([{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": words}]);
         status.conditions = serde_json::from_value(failure).ok();
     }
+    rejecting
+}
+
+#[rstest]
+#[case::quota("exceeded quota: gpus", "kubectl get resourcequota")]
+#[case::quota_of_what("exceeded quota: gpus", "lower spec.replicas or spec.resources")]
+#[case::limits(
+    "maximum memory usage per Container is 64Mi, but limit is 128Gi",
+    "fit spec.resources to"
+)]
+#[case::security(
+    "violates PodSecurity \"restricted:latest\"",
+    "pod-security.kubernetes.io/enforce"
+)]
+#[case::priority(
+    "no PriorityClass with name first was found",
+    "create that PriorityClass, or correct spec.placement.priorityClassName"
+)]
+#[case::runtime(
+    "pod rejected: RuntimeClass \"nvidia\" not found",
+    "create that RuntimeClass, or correct spec.placement.runtimeClassName"
+)]
+#[case::account(
+    "error looking up service account models/reader: serviceaccount \"reader\" not found",
+    "create that ServiceAccount in this namespace, correct spec.serviceAccountName"
+)]
+#[case::webhook("admission webhook \"w\" denied the request", "webhook objects to")]
+fn rejected_pods_come_with_the_remedy_of_what_rejects_them(#[case] words: &str, #[case] remedy: &str) {
+    let (mut facts, _) = serving();
+    facts.engine_pods.clear();
+    facts.pool = Arc::new(testing::pool(&json!({"serviceAccountName": "reader"})));
+    let words = format!("pods \"a\" is forbidden: {words}");
+    let rejecting = rejecting("qwen-engine", &words);
     let (_, why, message) = said(&of(&facts, &outcome(rejecting)), condition::DEGRADED);
     assert_eq!(why, reason::PODS_REJECTED);
-    assert!(message.contains(words) && message.contains(remedy), "{message}");
+    assert!(
+        message.contains(&words) && message.contains(remedy),
+        "{remedy:?} is not in {message}"
+    );
+}
+
+#[test]
+fn an_account_that_the_pool_does_not_name_is_the_operators_to_make() {
+    let (mut facts, _) = serving();
+    facts.engine_pods.clear();
+    let words =
+        "error looking up service account models/qwen-engine: serviceaccount \"qwen-engine\" not found";
+    let (_, _, message) = said(
+        &of(&facts, &outcome(rejecting("qwen-engine", words))),
+        condition::DEGRADED,
+    );
+    assert!(
+        message.contains("makes that ServiceAccount again by itself"),
+        "{message}"
+    );
 }
 
 #[rstest]
@@ -113,18 +157,15 @@ fn a_part_that_only_a_person_can_mend_degrades_a_pool_that_serves(#[case] part: 
 fn pickers_that_may_not_be_made_say_why() {
     let (mut facts, mut outcome) = serving();
     facts.picker_pods.clear();
-    let mut rejecting = deployment(1, 0, 0, 0);
-    rejecting.metadata.name = Some("qwen-picker".to_owned());
-    if let Some(status) = &mut rejecting.status {
-        let failure = json!([{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota: pods"}]);
-        status.conditions = serde_json::from_value(failure).ok();
-    }
-    outcome.applied.deployments.push(rejecting);
+    outcome
+        .applied
+        .deployments
+        .push(rejecting("qwen-picker", "exceeded quota: pods"));
     let status = of(&facts, &outcome);
     assert_eq!(said(&status, condition::DEGRADED).1, reason::PODS_REJECTED);
     let (_, why, message) = said(&status, condition::READY);
     assert_eq!(why, reason::PICKER_DOWN);
-    assert!(message.contains("exceeded quota"), "{message}");
+    assert!(message.contains("lower spec.picker.replicas"), "{message}");
 }
 
 #[test]
