@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Applier, ApplyError, Child, What, kind_name,
-    memory::{Owner, Remembered, Step, step},
+    memory::{Adopts, Owner, Remembered, Step, step},
     request,
 };
 use crate::metrics::Verb;
@@ -39,7 +39,11 @@ impl Applier<'_> {
         let owner = Owner {
             uid: self.uid,
             pool: self.pool,
-            adopts: kind == "PersistentVolumeClaim",
+            adopts: if kind == "PersistentVolumeClaim" {
+                Adopts::Labelled
+            } else {
+                Adopts::Applied
+            },
         };
         let api = Api::<K>::namespaced(self.client.clone(), self.namespace);
         let remembered = self.memory.get(&kind, self.namespace, &name);

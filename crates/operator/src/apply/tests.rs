@@ -291,9 +291,61 @@ fn a_claim_that_outlives_its_pool_is_ours_by_its_labels() {
         memory::step(Some(&live), None, &claim.metadata, "hash", owner, true)
     };
     assert_eq!(
-        (step(true), step(false)),
+        (step(memory::Adopts::Labelled), step(memory::Adopts::Applied)),
         (memory::Step::Apply, memory::Step::Conflict)
     );
+}
+
+/// An object that was ours, after `kubectl delete --cascade=orphan`.
+fn left(manager: &str) -> Value {
+    let mut meta = meta("qwen-engine", "gone");
+    meta["ownerReferences"] = json!([]);
+    meta["managedFields"] =
+        json!([{"manager": manager, "operation": "Apply", "apiVersion": "apps/v1", "fieldsType": "FieldsV1"}]);
+    json!({"metadata": meta, "spec": {"replicas": 4, "selector": {}, "template": {}}})
+}
+
+#[tokio::test]
+async fn what_this_operator_applied_and_nobody_owns_any_more_is_taken_up_again() {
+    let mut bench = Bench::new();
+    bench.api.put(PATH, left("lmetric-operator"));
+    bench.catch_up();
+    assert!(bench.one(4).await.is_ok());
+    let object = bench.api.object(PATH).expect("is there");
+    assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "0b5e");
+    bench.catch_up();
+    assert!(bench.one(4).await.is_ok());
+    assert_eq!(bench.writes(), 1, "once");
+}
+
+#[tokio::test]
+async fn an_owner_that_was_taken_away_while_the_pool_lives_is_put_back() {
+    let mut bench = Bench::new();
+    assert!(bench.one(4).await.is_ok());
+    bench.api.edit(PATH, |object| {
+        object["metadata"]["ownerReferences"] = json!([]);
+        object["metadata"]["managedFields"] = left("lmetric-operator")["metadata"]["managedFields"].clone();
+    });
+    bench.catch_up();
+    assert!(bench.one(4).await.is_ok());
+    let object = bench.api.object(PATH).expect("is there");
+    assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "0b5e");
+}
+
+#[tokio::test]
+async fn labels_alone_do_not_make_an_object_ours() {
+    let mut of_another_pool = left("lmetric-operator");
+    of_another_pool["metadata"]["labels"]["lmetric.io/pool"] = json!("other");
+    let mut controlled = left("lmetric-operator");
+    controlled["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": true}]);
+    for theirs in [left("helm"), of_another_pool, controlled] {
+        let mut bench = Bench::new();
+        let stored = bench.api.put(PATH, theirs);
+        bench.catch_up();
+        assert_eq!(bench.one(4).await, Err(What::Conflict));
+        assert_eq!((bench.writes(), bench.api.object(PATH)), (0, Some(stored)));
+    }
 }
 
 #[test]
