@@ -76,6 +76,10 @@ cluster-down: ## end the clusters of this checkout, leave nothing
 e2e-core: tools ## the operator on a real Kubernetes of its own (needs root and Go; skipped by name elsewhere, an error under CI)
 	@e2e/cluster/core.sh $(TARGET)/debug $(LMETRIC_ENVOY)
 
+.PHONY: bench
+bench: tools ## 200 pools on a real Kubernetes: time to converge, memory, writes (needs root and Go)
+	@LMETRIC_TESTS=bench:: e2e/cluster/core.sh $(TARGET)/debug $(LMETRIC_ENVOY)
+
 .PHONY: manifests
 manifests: ## render manifests/ and the chart's CRD from the code
 	scripts/render-manifests.sh

@@ -169,10 +169,8 @@ fn is_left_to(live: &ObjectMeta, owner: Owner<'_>) -> bool {
     }
     match owner.adopts {
         Adopts::Labelled => true,
-        Adopts::Applied => live
-            .managed_fields
-            .iter()
-            .flatten()
-            .any(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER) && entry.operation.as_deref() == Some("Apply")),
+        Adopts::Applied => live.managed_fields.iter().flatten().any(|entry| {
+            entry.manager.as_deref() == Some(FIELD_MANAGER) && entry.operation.as_deref() == Some("Apply")
+        }),
     }
 }

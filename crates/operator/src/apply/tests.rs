@@ -300,8 +300,7 @@ fn a_claim_that_outlives_its_pool_is_ours_by_its_labels() {
 fn left(manager: &str) -> Value {
     let mut meta = meta("qwen-engine", "gone");
     meta["ownerReferences"] = json!([]);
-    meta["managedFields"] =
-        json!([{"manager": manager, "operation": "Apply", "apiVersion": "apps/v1", "fieldsType": "FieldsV1"}]);
+    meta["managedFields"] = json!([{"manager": manager, "operation": "Apply", "apiVersion": "apps/v1", "fieldsType": "FieldsV1"}]);
     json!({"metadata": meta, "spec": {"replicas": 4, "selector": {}, "template": {}}})
 }
 

@@ -78,7 +78,10 @@ mod tests {
         assert!(one.starts_with("Service s1 exists and is not"), "{one}");
         troubles.push(conflict(2));
         let (_, two) = told(&troubles[2], &troubles);
-        assert!(two.starts_with("Service s1, Service s2 exist and are not"), "{two}");
+        assert!(
+            two.starts_with("Service s1, Service s2 exist and are not"),
+            "{two}"
+        );
         troubles.extend((3..20).map(conflict));
         let (_, many) = told(&troubles[1], &troubles);
         assert!(many.contains("Service s8 and 11 more exist"), "{many}");

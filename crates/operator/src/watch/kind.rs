@@ -54,10 +54,7 @@ impl Watch {
     /// Pools themselves.
     pub(super) fn pools(&self) -> Store<Guarded> {
         let (store, mut writer) = reflector::store::<Guarded>();
-        let mut events = watched(
-            self.scope.api::<Guarded>(&self.client),
-            self.scope.watching(),
-        );
+        let mut events = watched(self.scope.api::<Guarded>(&self.client), self.scope.watching());
         let (wakes, metrics, known) = (self.wakes.clone(), self.metrics.clone(), store.clone());
         self.tasks.spawn("watch pools", |token| async move {
             while let Some(event) = next(&mut events, "pools", None, &metrics, &token).await {

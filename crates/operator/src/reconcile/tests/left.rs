@@ -30,7 +30,11 @@ async fn a_picker_account_that_was_made_anew_rolls_the_pickers_and_no_engine() {
     let bench = start(&json!({})).await;
     bench.pass().await.expect("works");
     assert_eq!(bench.bound(), bench.uid(PICKER_ACCOUNT));
-    let pickers = bench.writes().iter().filter(|write| write.contains(PICKER)).count();
+    let pickers = bench
+        .writes()
+        .iter()
+        .filter(|write| write.contains(PICKER))
+        .count();
     assert_eq!(pickers, 1, "the first pickers are not rolled");
     let engines = bench.api.object(ENGINES);
     let first = bench.bound();
@@ -49,7 +53,10 @@ async fn somebody_elses_account_does_not_roll_the_pickers() {
     bench.pass().await.expect("works");
     let pickers = bench.api.object(PICKER);
     bench.api.remove(PICKER_ACCOUNT);
-    bench.api.put(PICKER_ACCOUNT, json!({"apiVersion": "v1", "kind": "ServiceAccount"}));
+    bench.api.put(
+        PICKER_ACCOUNT,
+        json!({"apiVersion": "v1", "kind": "ServiceAccount"}),
+    );
     bench.pass().await.expect("works");
     assert_eq!(bench.condition(condition::DEGRADED).1, reason::NAME_CONFLICT);
     assert_eq!(bench.api.object(PICKER), pickers);
@@ -60,7 +67,8 @@ async fn come_back(bench: Bench, prepare: impl Fn(&mut Value, &str)) -> Bench {
     for path in bench.children() {
         bench.api.edit(&path, |object| {
             object["metadata"]["ownerReferences"] = json!([]);
-            object["metadata"]["managedFields"] = json!([{"manager": "lmetric-operator", "operation": "Apply"}]);
+            object["metadata"]["managedFields"] =
+                json!([{"manager": "lmetric-operator", "operation": "Apply"}]);
             prepare(object, &path);
         });
     }
@@ -84,7 +92,10 @@ async fn a_pool_that_comes_back_takes_up_what_it_left_as_it_is() {
     assert_eq!(back.children(), children);
     for path in children {
         let object = back.api.object(&path).expect("is there");
-        assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "second", "{path}");
+        assert_eq!(
+            object["metadata"]["ownerReferences"][0]["uid"], "second",
+            "{path}"
+        );
     }
     let now = back.api.object(ENGINES).expect("is there");
     assert_eq!(now["spec"]["template"], engines["spec"]["template"]);
