@@ -225,7 +225,7 @@ async fn owned(stage: &Stage) -> anyhow::Result<Vec<(&'static str, usize, usize)
 
 /// The most that any operator has held, in bytes.
 async fn peak(cluster: &Cluster) -> anyhow::Result<u64> {
-    let mut most = None;
+    let mut most: Option<u64> = None;
     for pod in cluster
         .pods(SYSTEM, "app.kubernetes.io/component=operator")
         .await?

@@ -79,6 +79,8 @@ pub(super) enum Step {
     Keep,
     /// Apply it.
     Apply,
+    /// The same, of an object that has to get its owner back.
+    Adopt,
     /// The store may be behind: ask the API server.
     Look,
     /// Somebody else's.
@@ -134,9 +136,11 @@ pub(super) fn step(
             .iter()
             .all(|(key, value)| has.and_then(|has| has.get(key)) == Some(value))
     });
-    let attached = owned || payload.owner_references.as_ref().is_none_or(Vec::is_empty);
+    if !owned && payload.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) {
+        return Step::Adopt;
+    }
     let same = remembered.is_some_and(|known| *known == Remembered::of(hash, live));
-    if noted && labelled && attached && same {
+    if noted && labelled && same {
         return Step::Keep;
     }
     let applied_by_us = remembered.is_some_and(|known| known.hash == hash && known.uid == live.uid);

@@ -21,6 +21,7 @@ struct Bench {
     writer: Writer<Deployment>,
 }
 
+const POOL: &str = "/apis/lmetric.io/v1alpha1/namespaces/models/inferencepools/qwen";
 const PATH: &str = "/apis/apps/v1/namespaces/models/deployments/qwen-engine";
 
 impl Bench {
@@ -292,7 +293,7 @@ fn a_claim_that_outlives_its_pool_is_ours_by_its_labels() {
     };
     assert_eq!(
         (step(memory::Adopts::Labelled), step(memory::Adopts::Applied)),
-        (memory::Step::Apply, memory::Step::Conflict)
+        (memory::Step::Adopt, memory::Step::Conflict)
     );
 }
 
@@ -307,6 +308,7 @@ fn left(manager: &str) -> Value {
 #[tokio::test]
 async fn what_this_operator_applied_and_nobody_owns_any_more_is_taken_up_again() {
     let mut bench = Bench::new();
+    bench.api.put(POOL, json!({"metadata": {"uid": "0b5e"}}));
     bench.api.put(PATH, left("lmetric-operator"));
     bench.catch_up();
     assert!(bench.one(4).await.is_ok());
@@ -320,6 +322,7 @@ async fn what_this_operator_applied_and_nobody_owns_any_more_is_taken_up_again()
 #[tokio::test]
 async fn an_owner_that_was_taken_away_while_the_pool_lives_is_put_back() {
     let mut bench = Bench::new();
+    bench.api.put(POOL, json!({"metadata": {"uid": "0b5e"}}));
     assert!(bench.one(4).await.is_ok());
     bench.api.edit(PATH, |object| {
         object["metadata"]["ownerReferences"] = json!([]);
@@ -329,6 +332,23 @@ async fn an_owner_that_was_taken_away_while_the_pool_lives_is_put_back() {
     assert!(bench.one(4).await.is_ok());
     let object = bench.api.object(PATH).expect("is there");
     assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "0b5e");
+}
+
+/// `kubectl delete --cascade=orphan` while the watch of pools is behind: whatever got its owner back would be collected.
+#[tokio::test]
+async fn nothing_is_given_to_a_pool_that_goes_or_is_gone_or_is_another_one() {
+    let going = json!({"metadata": {"uid": "0b5e", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    for pool in [Some(going), None, Some(json!({"metadata": {"uid": "next"}}))] {
+        let mut bench = Bench::new();
+        if let Some(pool) = pool {
+            bench.api.put(POOL, pool);
+        }
+        let stored = bench.api.put(PATH, left("lmetric-operator"));
+        bench.catch_up();
+        assert!(bench.one(4).await.is_ok());
+        let writes = bench.api.take_writes();
+        assert_eq!((writes.len(), bench.api.object(PATH)), (0, Some(stored)));
+    }
 }
 
 #[tokio::test]
