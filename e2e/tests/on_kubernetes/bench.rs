@@ -33,7 +33,7 @@ const OWNED: [(&str, &str, usize); 7] = [
     ("v1", "services", 3),
     ("networking.k8s.io/v1", "networkpolicies", 3),
     ("apps/v1", "deployments", 3),
-    ("policy/v1", "poddisruptionbudgets", 2),
+    ("policy/v1", "poddisruptionbudgets", 1),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -52,6 +52,14 @@ async fn two_hundred_pools_converge_within_a_minute_with_one_write_for_each_obje
         let small = peak(cluster).await?;
         take_pods(cluster, false).await?;
         let result = measure(stage, small).await;
+        // before a node would take them all
+        cluster
+            .delete(&path("v1", "namespaces", "", &stage.namespace))
+            .await?;
+        let pods = stage.path("v1", "pods", "");
+        cluster
+            .until_list("no pod to be left", 5 * LIMIT, &pods, "", <[Value]>::is_empty)
+            .await?;
         take_pods(cluster, true).await?;
         result
     })
@@ -65,8 +73,7 @@ async fn measure(stage: &Stage, small: u64) -> anyhow::Result<()> {
     let list = stage.pool_path("");
     stream::iter(0..POOLS)
         .map(|number| {
-            let mut pool = stage.pool(&format!("p{number:03}"), 2);
-            pool["spec"]["picker"]["replicas"] = json!(2);
+            let pool = stage.pool(&format!("p{number:03}"), 1);
             let list = &list;
             async move { cluster.create(list, &pool).await }
         })

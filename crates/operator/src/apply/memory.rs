@@ -136,7 +136,12 @@ pub(super) fn step(
             .iter()
             .all(|(key, value)| has.and_then(|has| has.get(key)) == Some(value))
     });
-    if !owned && payload.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) {
+    if !owned
+        && payload
+            .owner_references
+            .as_ref()
+            .is_some_and(|owners| !owners.is_empty())
+    {
         return Step::Adopt;
     }
     let same = remembered.is_some_and(|known| *known == Remembered::of(hash, live));
