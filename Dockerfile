@@ -1,7 +1,7 @@
 # One image with all of LMetric: /lmetric-operator, /lmetric-epp, /lmetric-drain and /lmetric, static, on an empty base.
 #
 #   docker buildx build --platform linux/amd64,linux/arm64 --sbom=true --provenance=mode=max \
-#     --build-arg VERSION=0.1.0 --build-arg REVISION=$(git rev-parse HEAD) -t lmetric/lmetric:0.1.0 .
+#     --build-arg VERSION=0.2.0 --build-arg REVISION=$(git rev-parse HEAD) -t lmetric/lmetric:0.2.0 .
 #
 # The compiler runs on the build machine's own architecture and links for the target's (musl; mimalloc in place of its
 # allocator), so that no architecture is emulated. No shell, no package manager, no writable file, no root.

@@ -80,6 +80,10 @@ e2e-core: tools ## the operator on a real Kubernetes of its own (needs root and 
 e2e: e2e-envoy ## all of it: also every failure, lost nodes, upgrades, a real Envoy Gateway (35 minutes)
 	@LMETRIC_SUITE=full e2e/cluster/core.sh $(TARGET)/debug $(LMETRIC_ENVOY)
 
+.PHONY: bench
+bench: tools ## 200 pools on a real Kubernetes: time to converge, memory, writes (needs root and Go)
+	@LMETRIC_TESTS=bench:: e2e/cluster/core.sh $(TARGET)/debug $(LMETRIC_ENVOY)
+
 .PHONY: manifests
 manifests: ## render manifests/ and the chart's CRD from the code
 	scripts/render-manifests.sh

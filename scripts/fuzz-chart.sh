@@ -63,6 +63,7 @@ apply() {
   kubectl apply --dry-run=server -f "$work/known.yaml" >"$work/log" 2>&1
 }
 for values in "$chart"/ci/*.yaml; do check "$(basename "$values")" --values "$values"; done
+check exclude --set 'excludeNamespaces={team-a,team-b}'
 check other-name --set fullnameOverride=llm,nameOverride=llm,commonLabels.team=ml
 
 # values drawn by chance
@@ -110,6 +111,8 @@ refuse image.pullPolicy=Sometimes /image/pullPolicy
 refuse image.digest=abc /image/digest
 refuse 'image.repository=a b' /image/repository
 refuse watchNamespace=a.b /watchNamespace
+refuse 'excludeNamespaces[0]=a.b' /excludeNamespaces
+refuse 'watchNamespace=a,excludeNamespaces[0]=b' 'remove one of them'
 refuse fullnameOverride=Upper /fullnameOverride
 refuse 'networkPolicy.apiServerPorts[0]=70000' /networkPolicy/apiServerPorts
 refuse podDisruptionBudget.maxUnavailable=most /podDisruptionBudget/maxUnavailable

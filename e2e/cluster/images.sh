@@ -35,6 +35,20 @@ image() { # VARIABLE NAME PREFIX FILE[=PATH]...: makes and loads it
   fi
 }
 
+again() { # VARIABLE OF: the image of variable OF under a second tag, as a next release has one
+  local first second loaded node
+  first=$(sed -n "s/^$2=//p" "$work/images.env")
+  second=${first%:*}:next-${first##*:}
+  echo "$1=$second" >>"$work/images.env"
+  loaded=$dir/images/${second##*/}
+  if [ ! -e "$loaded" ]; then
+    for node in "$dir"/node*/; do
+      NODE=$(basename "$node") "$here/enter.sh" "$dir" ctr -n k8s.io images tag --force "$first" "$second" >>"$dir/log/import.log" 2>&1
+    done
+    : >"$loaded"
+  fi
+}
+
 mkimage_flags=(-user 65532)
 for program in lmetric-operator lmetric-epp static/lmetric-drain lmetric vllm-sim; do stripped "$program"; done
 image LMETRIC_IMAGE lmetric '' "$work/lmetric=/lmetric" "$work/lmetric-operator=/lmetric-operator" \
@@ -52,4 +66,7 @@ image VLLM_IMAGE_NEXT vllm v0.33.1- "$work/vllm-sim=/usr/local/bin/vllm" "${toke
 
 mkimage_flags=(-user 65532)
 image ENVOY_IMAGE envoy '' "$envoy=/usr/local/bin/envoy"
+
+again LMETRIC_IMAGE_NEXT LMETRIC_IMAGE
+again ENVOY_IMAGE_NEXT ENVOY_IMAGE
 mv "$work/images.env" "$dir/images.env"

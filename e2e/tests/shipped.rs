@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use serde_json::Value;
@@ -138,6 +139,42 @@ fn the_chart_and_the_manifests_hold_the_generated_definitions() {
                 "{rendered} holds another {name}; run: scripts/render-manifests.sh"
             );
         }
+    }
+}
+
+/// A file of a packaged chart.
+fn packaged(archive: &str, file: &str) -> Value {
+    let output = Command::new("tar")
+        .args(["-xzOf", archive, file])
+        .current_dir(root())
+        .output()
+        .expect("tar runs");
+    assert!(output.status.success(), "{archive} holds no {file}");
+    serde_yaml::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{archive}: {file}: {error}"))
+}
+
+#[test]
+fn each_released_chart_is_the_version_of_its_name_and_an_older_one_than_the_trees() {
+    let numbers = |version: &str| -> Vec<u64> {
+        let parts = version.split('.');
+        parts.map(|part| part.parse().expect("a number")).collect()
+    };
+    let tree = yaml("charts/lmetric/Chart.yaml");
+    let tree = numbers(tree["version"].as_str().expect("a version"));
+    let folder = "e2e/testdata/charts";
+    let archives = files(folder, ".tgz");
+    assert_eq!(archives.first().map(String::as_str), Some("lmetric-0.1.0.tgz"));
+    for archive in archives {
+        let path = format!("{folder}/{archive}");
+        let chart = packaged(&path, "lmetric/Chart.yaml");
+        let version = chart["version"].as_str().expect("a version");
+        assert_eq!(archive, format!("lmetric-{version}.tgz"));
+        assert!(
+            numbers(version) < tree,
+            "{archive} is not older than charts/lmetric"
+        );
+        let definition = packaged(&path, "lmetric/files/crds/inferencepools.lmetric.io.yaml");
+        assert_eq!(definition["metadata"]["name"], "inferencepools.lmetric.io");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{fmt, net::SocketAddr, num::NonZeroU16};
 
 use clap::{Args, Parser, Subcommand};
-use kube::Api;
+use kube::{Api, runtime::watcher};
 
 use crate::validated::{Cluster, Images};
 
@@ -29,6 +29,9 @@ pub struct RunArgs {
     /// Only the pools of this namespace; all namespaces if empty.
     #[arg(long, env = "LMETRIC_NAMESPACE", default_value = "")]
     pub namespace: String,
+    /// Namespaces whose pools another operator serves, separated by commas. This one sees nothing in them.
+    #[arg(long, env = "LMETRIC_EXCLUDE_NAMESPACES", value_delimiter = ',', value_parser = namespace_name, conflicts_with = "namespace")]
+    pub exclude_namespaces: Vec<String>,
     /// Namespace that the operator runs in; its Lease is there, and pickers admit it.
     #[arg(long, env = "POD_NAMESPACE", default_value = "lmetric-system")]
     pub operator_namespace: String,
@@ -101,11 +104,25 @@ impl RunArgs {
 
     /// Where pools are looked for.
     pub fn scope(&self) -> Scope {
-        if self.namespace.is_empty() {
+        if !self.namespace.is_empty() {
+            Scope::Namespace(self.namespace.clone())
+        } else if self.exclude_namespaces.is_empty() {
             Scope::Cluster
         } else {
-            Scope::Namespace(self.namespace.clone())
+            Scope::Except(self.exclude_namespaces.clone())
         }
+    }
+}
+
+/// A name that a namespace can have: it becomes part of a selector.
+fn namespace_name(text: &str) -> Result<String, String> {
+    let letters = text
+        .bytes()
+        .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-');
+    if letters && (1..=63).contains(&text.len()) {
+        Ok(text.to_owned())
+    } else {
+        Err("no namespace can have that name; write names such as team-a, separated by commas".to_owned())
     }
 }
 
@@ -114,6 +131,8 @@ impl RunArgs {
 pub enum Scope {
     /// In all namespaces.
     Cluster,
+    /// In all namespaces but these.
+    Except(Vec<String>),
     /// In this one.
     Namespace(String),
 }
@@ -122,6 +141,7 @@ impl fmt::Display for Scope {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cluster => to.write_str("all namespaces"),
+            Self::Except(excluded) => write!(to, "all namespaces but {}", excluded.join(", ")),
             Self::Namespace(namespace) => to.write_str(namespace),
         }
     }
@@ -134,8 +154,49 @@ impl Scope {
         K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
         match self {
-            Self::Cluster => Api::all(client.clone()),
+            Self::Cluster | Self::Except(_) => Api::all(client.clone()),
             Self::Namespace(namespace) => Api::namespaced(client.clone(), namespace),
         }
+    }
+
+    /// What a watch of the scope asks the API server for: what is excluded does not even reach this process.
+    pub fn watching(&self) -> watcher::Config {
+        let config = watcher::Config::default();
+        match self {
+            Self::Cluster | Self::Namespace(_) => config,
+            Self::Except(excluded) => {
+                let selectors: Vec<_> = excluded
+                    .iter()
+                    .map(|namespace| format!("metadata.namespace!={namespace}"))
+                    .collect();
+                config.fields(&selectors.join(","))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(flags: &[&str]) -> Result<Scope, String> {
+        let line = ["lmetric-operator", "run", "--picker-image=lmetric:1"];
+        let cli = Cli::try_parse_from(line.iter().chain(flags)).map_err(|error| error.to_string())?;
+        let Command::Run(args) = cli.command;
+        Ok(args.scope())
+    }
+
+    #[test]
+    fn what_another_operator_serves_is_left_out_by_the_api_server() {
+        let except = scope(&["--exclude-namespaces=team-a,team-b"]).unwrap();
+        assert_eq!(
+            except.watching().field_selector.as_deref(),
+            Some("metadata.namespace!=team-a,metadata.namespace!=team-b")
+        );
+        assert_eq!(scope(&[]).unwrap().watching().field_selector, None);
+        let both = scope(&["--namespace=a", "--exclude-namespaces=b"]).unwrap_err();
+        assert!(both.contains("cannot be used with"), "{both}");
+        let odd = scope(&["--exclude-namespaces=a=b"]).unwrap_err();
+        assert!(odd.contains("no namespace can have that name"), "{odd}");
     }
 }

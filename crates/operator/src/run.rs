@@ -24,7 +24,7 @@ use crate::{
     metrics::Metrics,
     reconcile::{Context, forget, on_error, reconcile},
     status::{Endings, Written},
-    watch::{Apis, Guarded, Prober, Stores, Wakes},
+    watch::{Apis, Doubts, Guarded, Prober, Stores, Wakes},
 };
 
 /// Changes of a pool within so long are worked on together.
@@ -72,9 +72,9 @@ async fn operate(
     let prober = Prober::new(client.clone(), scope.clone());
     let first = prober.look(Apis::default()).await;
     let (apis, installed) = watch::channel(first);
-    let wakes = Wakes::default();
-    let stores = Stores::start(&client, &scope, &installed, &wakes, &metrics, &tasks);
-    tasks.spawn("probe optional APIs", |token| prober.run(apis, token));
+    let (wakes, doubts) = (Wakes::default(), Doubts::default());
+    let stores = Stores::start(&client, &scope, &installed, &doubts, &wakes, &metrics, &tasks);
+    tasks.spawn("probe optional APIs", |token| prober.run(apis, doubts, token));
     let (again, known, mut changes) = (wakes.clone(), stores.pools.clone(), installed.clone());
     tasks.spawn("new APIs wake pools", |token| async move {
         loop {

@@ -114,6 +114,8 @@ fn with(validated: &Validated, images: &Images, versions: Versions) -> Result<Bu
 }
 
 #[cfg(test)]
+mod frozen;
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

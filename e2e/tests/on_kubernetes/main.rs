@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod bad_objects;
+mod bench;
 mod chart;
 mod crds;
 mod deletion;
@@ -12,6 +13,9 @@ mod gateway;
 mod idle;
 mod load;
 mod operator_lost;
+mod optional_apis;
+mod orphaned;
+mod picker_account;
 mod picker_killed;
 mod rollout;
 mod scale;
@@ -19,4 +23,5 @@ mod serving;
 mod stand_in;
 mod support;
 mod tokenizer;
+mod upgrade;
 mod watch;

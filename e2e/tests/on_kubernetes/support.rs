@@ -122,8 +122,17 @@ async fn install(cluster: &Cluster) -> anyhow::Result<()> {
 
 /// Chart values that name this build's images.
 pub(crate) fn image_values(images: &Images) -> Vec<String> {
-    let (repository, tag) = Images::split(&images.lmetric);
-    let (envoy, envoy_tag) = Images::split(&images.envoy);
+    values_of(&images.lmetric, &images.envoy)
+}
+
+/// The same under the tags of a next release.
+pub(crate) fn next_image_values(images: &Images) -> Vec<String> {
+    values_of(&images.lmetric_next, &images.envoy_next)
+}
+
+fn values_of(lmetric: &str, envoy: &str) -> Vec<String> {
+    let (repository, tag) = Images::split(lmetric);
+    let (envoy, envoy_tag) = Images::split(envoy);
     vec![
         format!("image.repository={repository}"),
         format!("image.tag={tag}"),
@@ -239,7 +248,8 @@ impl Stage {
             .await
     }
 
-    async fn describe(&self) {
+    /// Prints what the namespace holds.
+    pub(crate) async fn describe(&self) {
         let namespace = self.namespace.as_str();
         for args in [
             &[

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use lmetric_api::pool::names::{annotation, label};
+use lmetric_api::pool::names::{FIELD_MANAGER, annotation, label};
 use parking_lot::Mutex;
 
 /// One object after our last apply.
@@ -79,6 +79,8 @@ pub(super) enum Step {
     Keep,
     /// Apply it.
     Apply,
+    /// The same, of an object that has to get its owner back.
+    Adopt,
     /// The store may be behind: ask the API server.
     Look,
     /// Somebody else's.
@@ -90,8 +92,17 @@ pub(super) enum Step {
 pub(super) struct Owner<'a> {
     pub(super) uid: &'a str,
     pub(super) pool: &'a str,
-    /// Whether an ownerless object with our labels is ours: claims, which may outlive their pool.
-    pub(super) adopts: bool,
+    /// What makes an object ours that nobody controls.
+    pub(super) adopts: Adopts,
+}
+
+/// What an object that has lost its owner has to show, besides our labels with this pool's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Adopts {
+    /// Nothing more: a claim may outlive its pool, and backups bring it back without its history.
+    Labelled,
+    /// That this operator applied it: labels alone are easily copied with the rest of an object.
+    Applied,
 }
 
 /// Decides by what is known of the object that has the name, `fresh` if the API server itself just said so.
@@ -106,7 +117,9 @@ pub(super) fn step(
     let Some(live) = live else {
         return if fresh { Step::Apply } else { Step::Look };
     };
-    if !is_ours(live, owner) {
+    let owned = is_owned(live, owner);
+    if !owned && !is_left_to(live, owner) {
+        // who applied an object is not kept in the store
         return if fresh { Step::Conflict } else { Step::Look };
     }
     if live.deletion_timestamp.is_some() {
@@ -123,6 +136,14 @@ pub(super) fn step(
             .iter()
             .all(|(key, value)| has.and_then(|has| has.get(key)) == Some(value))
     });
+    if !owned
+        && payload
+            .owner_references
+            .as_ref()
+            .is_some_and(|owners| !owners.is_empty())
+    {
+        return Step::Adopt;
+    }
     let same = remembered.is_some_and(|known| *known == Remembered::of(hash, live));
     if noted && labelled && same {
         return Step::Keep;
@@ -135,11 +156,16 @@ pub(super) fn step(
     }
 }
 
-/// Ours by owner reference, or, where that may be absent, by its labels.
-fn is_ours(live: &ObjectMeta, owner: Owner<'_>) -> bool {
+fn is_owned(live: &ObjectMeta, owner: Owner<'_>) -> bool {
     let owners = live.owner_references.as_deref().unwrap_or_default();
-    if owners.iter().any(|reference| reference.uid == owner.uid) {
-        return true;
+    owners.iter().any(|reference| reference.uid == owner.uid)
+}
+
+/// Whether it was this pool's, or that of an earlier one of the same name, and nobody's since.
+fn is_left_to(live: &ObjectMeta, owner: Owner<'_>) -> bool {
+    let owners = live.owner_references.as_deref().unwrap_or_default();
+    if owners.iter().any(|reference| reference.controller == Some(true)) {
+        return false;
     }
     let labels = live.labels.as_ref();
     let says = |key: &str, value: &str| {
@@ -147,8 +173,13 @@ fn is_ours(live: &ObjectMeta, owner: Owner<'_>) -> bool {
             .and_then(|labels| labels.get(key))
             .is_some_and(|is| is == value)
     };
-    owner.adopts
-        && owners.is_empty()
-        && says(label::POOL, owner.pool)
-        && says(label::MANAGED_BY, label::MANAGED_BY_VALUE)
+    if !says(label::POOL, owner.pool) || !says(label::MANAGED_BY, label::MANAGED_BY_VALUE) {
+        return false;
+    }
+    match owner.adopts {
+        Adopts::Labelled => true,
+        Adopts::Applied => live.managed_fields.iter().flatten().any(|entry| {
+            entry.manager.as_deref() == Some(FIELD_MANAGER) && entry.operation.as_deref() == Some("Apply")
+        }),
+    }
 }

@@ -2,10 +2,12 @@
 //!
 //! Server-side apply with one field manager. No request when nothing changed: the hash of the payload is an annotation
 //! of the object, and [`Memory`] knows how the object looked after our last apply. Before the first
-//! apply of each, an object of that name without our owner reference is a [`Conflict`], and is not touched. What the
+//! apply of each, an object of that name without our owner reference is a [`Conflict`], and is not touched; but one that
+//! this operator applied for a pool of this name, and that nobody owns since, is taken up again as it is. What the
 //! pool owned and is not built any more is deleted. A refusal by the API server leaves the old object as it was,
 //! and the others go on.
 
+mod account;
 mod memory;
 mod one;
 mod orphans;
@@ -137,7 +139,7 @@ impl Applier<'_> {
             claims,
             services,
             network_policies,
-            deployments,
+            mut deployments,
             disruption_budgets,
             gie_pools,
             destination_rules,
@@ -164,6 +166,7 @@ impl Applier<'_> {
         applied.network_policies = self
             .kind(network_policies, &stores.network_policies, &mut troubles)
             .await?;
+        self.bind_pickers(&mut deployments, &applied.service_accounts, &stores.deployments);
         applied.deployments = self.kind(deployments, &stores.deployments, &mut troubles).await?;
         applied.disruption_budgets = self
             .kind(disruption_budgets, &stores.disruption_budgets, &mut troubles)

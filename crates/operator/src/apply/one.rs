@@ -7,14 +7,17 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::reflector::{ObjectRef, Store},
 };
-use lmetric_api::pool::names::{FIELD_MANAGER, annotation};
+use lmetric_api::pool::{
+    InferencePool,
+    names::{FIELD_MANAGER, annotation},
+};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Applier, ApplyError, Child, What, kind_name,
-    memory::{Owner, Remembered, Step, step},
+    memory::{Adopts, Owner, Remembered, Step, step},
     request,
 };
 use crate::metrics::Verb;
@@ -39,7 +42,11 @@ impl Applier<'_> {
         let owner = Owner {
             uid: self.uid,
             pool: self.pool,
-            adopts: kind == "PersistentVolumeClaim",
+            adopts: if kind == "PersistentVolumeClaim" {
+                Adopts::Labelled
+            } else {
+                Adopts::Applied
+            },
         };
         let api = Api::<K>::namespaced(self.client.clone(), self.namespace);
         let remembered = self.memory.get(&kind, self.namespace, &name);
@@ -63,6 +70,8 @@ impl Applier<'_> {
         match (next, live) {
             (Step::Conflict, _) => return Ok(Err(What::Conflict)),
             (Step::Keep, Some(live)) => return Ok(Ok(live)),
+            // what gets a dying owner dies with it
+            (Step::Adopt, Some(live)) if !self.pool_stays().await? => return Ok(Ok(live)),
             _ => {}
         }
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
@@ -85,6 +94,16 @@ impl Applier<'_> {
             Remembered::of(&hash, K::meta(&applied)),
         );
         Ok(Ok(applied))
+    }
+
+    /// Whether the API server still has the pool, and nobody has deleted it: the watch may be behind.
+    async fn pool_stays(&self) -> Result<bool, ApplyError> {
+        let pools = Api::<InferencePool>::namespaced(self.client.clone(), self.namespace);
+        let asked = timeout(PATIENCE, pools.get_metadata_opt(self.pool)).await;
+        let pool = self.answer::<InferencePool, _>("get", self.pool, asked)?;
+        Ok(pool.is_some_and(|pool| {
+            pool.metadata.uid.as_deref() == Some(self.uid) && pool.metadata.deletion_timestamp.is_none()
+        }))
     }
 
     pub(super) fn answer<K: Child, T>(

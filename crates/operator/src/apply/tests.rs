@@ -21,6 +21,7 @@ struct Bench {
     writer: Writer<Deployment>,
 }
 
+const POOL: &str = "/apis/lmetric.io/v1alpha1/namespaces/models/inferencepools/qwen";
 const PATH: &str = "/apis/apps/v1/namespaces/models/deployments/qwen-engine";
 
 impl Bench {
@@ -291,9 +292,79 @@ fn a_claim_that_outlives_its_pool_is_ours_by_its_labels() {
         memory::step(Some(&live), None, &claim.metadata, "hash", owner, true)
     };
     assert_eq!(
-        (step(true), step(false)),
-        (memory::Step::Apply, memory::Step::Conflict)
+        (step(memory::Adopts::Labelled), step(memory::Adopts::Applied)),
+        (memory::Step::Adopt, memory::Step::Conflict)
     );
+}
+
+/// An object that was ours, after `kubectl delete --cascade=orphan`.
+fn left(manager: &str) -> Value {
+    let mut meta = meta("qwen-engine", "gone");
+    meta["ownerReferences"] = json!([]);
+    meta["managedFields"] = json!([{"manager": manager, "operation": "Apply", "apiVersion": "apps/v1", "fieldsType": "FieldsV1"}]);
+    json!({"metadata": meta, "spec": {"replicas": 4, "selector": {}, "template": {}}})
+}
+
+#[tokio::test]
+async fn what_this_operator_applied_and_nobody_owns_any_more_is_taken_up_again() {
+    let mut bench = Bench::new();
+    bench.api.put(POOL, json!({"metadata": {"uid": "0b5e"}}));
+    bench.api.put(PATH, left("lmetric-operator"));
+    bench.catch_up();
+    assert!(bench.one(4).await.is_ok());
+    let object = bench.api.object(PATH).expect("is there");
+    assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "0b5e");
+    bench.catch_up();
+    assert!(bench.one(4).await.is_ok());
+    assert_eq!(bench.writes(), 1, "once");
+}
+
+#[tokio::test]
+async fn an_owner_that_was_taken_away_while_the_pool_lives_is_put_back() {
+    let mut bench = Bench::new();
+    bench.api.put(POOL, json!({"metadata": {"uid": "0b5e"}}));
+    assert!(bench.one(4).await.is_ok());
+    bench.api.edit(PATH, |object| {
+        object["metadata"]["ownerReferences"] = json!([]);
+        object["metadata"]["managedFields"] = left("lmetric-operator")["metadata"]["managedFields"].clone();
+    });
+    bench.catch_up();
+    assert!(bench.one(4).await.is_ok());
+    let object = bench.api.object(PATH).expect("is there");
+    assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "0b5e");
+}
+
+/// `kubectl delete --cascade=orphan` while the watch of pools is behind: whatever got its owner back would be collected.
+#[tokio::test]
+async fn nothing_is_given_to_a_pool_that_goes_or_is_gone_or_is_another_one() {
+    let going = json!({"metadata": {"uid": "0b5e", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    for pool in [Some(going), None, Some(json!({"metadata": {"uid": "next"}}))] {
+        let mut bench = Bench::new();
+        if let Some(pool) = pool {
+            bench.api.put(POOL, pool);
+        }
+        let stored = bench.api.put(PATH, left("lmetric-operator"));
+        bench.catch_up();
+        assert!(bench.one(4).await.is_ok());
+        let writes = bench.api.take_writes();
+        assert_eq!((writes.len(), bench.api.object(PATH)), (0, Some(stored)));
+    }
+}
+
+#[tokio::test]
+async fn labels_alone_do_not_make_an_object_ours() {
+    let mut of_another_pool = left("lmetric-operator");
+    of_another_pool["metadata"]["labels"]["lmetric.io/pool"] = json!("other");
+    let mut controlled = left("lmetric-operator");
+    controlled["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": true}]);
+    for theirs in [left("helm"), of_another_pool, controlled] {
+        let mut bench = Bench::new();
+        let stored = bench.api.put(PATH, theirs);
+        bench.catch_up();
+        assert_eq!(bench.one(4).await, Err(What::Conflict));
+        assert_eq!((bench.writes(), bench.api.object(PATH)), (0, Some(stored)));
+    }
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub(crate) mod testing;
 pub use engine::TemplateRevision;
 pub use network_policy::is_open;
 pub use picker::config::KEY as PICKER_CONFIG_KEY;
+pub(crate) use picker::{account_of as account_of_pickers, bind as bind_pickers};
 
 use crate::{
     resources::{Prepared, Resources},

@@ -70,7 +70,7 @@ impl Draft<'_> {
             .iter()
             .find(|trouble| is_essential(trouble))
         {
-            let (reason, message) = told(trouble);
+            let (reason, message) = told(trouble, self.verdict.troubles());
             return (FALSE, reason, message);
         }
         if self.engines.ready == 0 {
@@ -118,7 +118,7 @@ impl Draft<'_> {
             return (TRUE, reason::INVALID_SPEC, format!("{words}{kept}"));
         }
         if let Some(trouble) = self.verdict.troubles().first() {
-            let (reason, message) = told(trouble);
+            let (reason, message) = told(trouble, self.verdict.troubles());
             return (TRUE, reason, message);
         }
         if let Some(finding) = self.engines.trouble() {

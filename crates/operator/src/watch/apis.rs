@@ -1,8 +1,13 @@
 //! APIs that a cluster may lack, or that the operator may not read: looked for at the start and again and again, so that
 //! installing one, or granting a right, needs no restart.
+//!
+//! Asked for rather than watched: to watch definitions is a right in the whole cluster that an operator of one namespace
+//! does not have, and their metadata alone is megabytes where a few hundred are installed. That one is gone shows in its
+//! watch, which then asks for a look at once ([`Doubts`]).
 
 use std::{
     fmt::{self, Debug},
+    sync::Arc,
     time::Duration,
 };
 
@@ -13,13 +18,18 @@ use lmetric_api::foreign::{
     gie, istio, prometheus,
 };
 use serde::de::DeserializeOwned;
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::{Notify, watch},
+    time::sleep,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{args::Scope, words::Words};
 
 /// Time between two looks.
 const AGAIN: Duration = Duration::from_secs(30);
+/// Shortest time between two looks, however many doubts there are.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Which optional APIs are installed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,6 +113,17 @@ impl fmt::Display for Apis {
     }
 }
 
+/// Somebody met an API that is not there although it was. Clones are the same; any number of doubts is one look.
+#[derive(Clone, Debug, Default)]
+pub struct Doubts(Arc<Notify>);
+
+impl Doubts {
+    /// Asks for a look.
+    pub fn raise(&self) {
+        self.0.notify_one();
+    }
+}
+
 /// Looks for optional APIs.
 #[derive(Clone)]
 pub struct Prober {
@@ -116,15 +137,22 @@ impl Prober {
         Self { client, scope }
     }
 
-    /// Looks until shutdown, and tells changes.
-    pub async fn run(self, apis: watch::Sender<Apis>, token: CancellationToken) {
+    /// Looks until shutdown, by the clock and when in doubt, and tells changes.
+    pub async fn run(self, apis: watch::Sender<Apis>, doubts: Doubts, token: CancellationToken) {
         loop {
             let before = *apis.borrow();
             let now = self.look(before).await;
             apis.send_if_modified(|apis| std::mem::replace(apis, now) != now);
+            let wait = async {
+                sleep(AT_ONCE).await;
+                tokio::select! {
+                    () = doubts.0.notified() => {}
+                    () = sleep(AGAIN) => {}
+                }
+            };
             tokio::select! {
                 () = token.cancelled() => return,
-                () = sleep(AGAIN) => {}
+                () = wait => {}
             }
         }
     }
@@ -168,7 +196,7 @@ impl Prober {
     /// What is seen without rights in the whole cluster.
     const fn near(&self) -> Reach {
         match self.scope {
-            Scope::Cluster => Reach::Hidden,
+            Scope::Cluster | Scope::Except(_) => Reach::Hidden,
             Scope::Namespace(_) => Reach::Namespace,
         }
     }

@@ -110,7 +110,7 @@ mod tests {
         args::Scope,
         metrics::Metrics,
         testing,
-        watch::{Stores, Wakes},
+        watch::{Doubts, Stores, Wakes},
     };
 
     const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/edge/gateways/public";
@@ -137,7 +137,15 @@ mod tests {
         let metrics = Metrics::new(&mut lmetric_telemetry::registry());
         let (tell, apis) = watch::channel(Apis::default());
         let wakes = Wakes::default();
-        let stores = Stores::start(&client, &Scope::Cluster, &apis, &wakes, &metrics, &tasks);
+        let stores = Stores::start(
+            &client,
+            &Scope::Cluster,
+            &apis,
+            &Doubts::default(),
+            &wakes,
+            &metrics,
+            &tasks,
+        );
         stores.synced().await.unwrap();
         let mut woken = pin!(wakes.stream());
         let mut seen = vec![woken.next().await.unwrap().name, woken.next().await.unwrap().name];

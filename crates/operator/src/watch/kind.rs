@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Apis, Guarded, PoolRef, Reach, Wakes};
+use super::{Apis, Doubts, Guarded, PoolRef, Reach, Wakes};
 use crate::{args::Scope, metrics::Metrics, words::Words};
 
 /// Length of one watch request, seconds: a connection that died silently is noticed after as long.
@@ -29,6 +29,7 @@ pub(super) struct Watch {
     pub(super) client: Client,
     pub(super) scope: Scope,
     pub(super) wakes: Wakes,
+    pub(super) doubts: Doubts,
     pub(super) metrics: Metrics,
     pub(super) tasks: Tasks,
 }
@@ -53,13 +54,10 @@ impl Watch {
     /// Pools themselves.
     pub(super) fn pools(&self) -> Store<Guarded> {
         let (store, mut writer) = reflector::store::<Guarded>();
-        let mut events = watched(
-            self.scope.api::<Guarded>(&self.client),
-            watcher::Config::default(),
-        );
+        let mut events = watched(self.scope.api::<Guarded>(&self.client), self.scope.watching());
         let (wakes, metrics, known) = (self.wakes.clone(), self.metrics.clone(), store.clone());
         self.tasks.spawn("watch pools", |token| async move {
-            while let Some(event) = next(&mut events, "pools", &metrics, &token).await {
+            while let Some(event) = next(&mut events, "pools", None, &metrics, &token).await {
                 writer.apply_watcher_event(&event);
                 wake_for(&event, &wakes, &known, |pool| Some(PoolRef::from_obj(pool)));
             }
@@ -70,13 +68,14 @@ impl Watch {
     /// A kind that every cluster has.
     pub(super) fn always<K: Namespaced>(&self, name: &'static str, labels: &str) -> Store<K> {
         let (store, mut writer) = reflector::store::<K>();
-        let config = watcher::Config::default().labels(labels);
+        let config = self.scope.watching().labels(labels);
         let events = watched(self.scope.api::<DeserializeGuard<K>>(&self.client), config);
         let (wakes, metrics, known) = (self.wakes.clone(), self.metrics.clone(), store.clone());
         self.tasks.spawn(name, move |token| async move {
             let following = Following {
                 name,
                 wakes: &wakes,
+                doubts: None,
                 metrics: &metrics,
                 pools: &pool_of,
             };
@@ -95,7 +94,7 @@ impl Watch {
     ) -> Store<K> {
         let (client, scope) = (self.client.clone(), self.scope.clone());
         let api = move |apis: &Apis| installed(apis).then(|| scope.api::<DeserializeGuard<K>>(&client));
-        let config = watcher::Config::default().labels(labels);
+        let config = self.scope.watching().labels(labels);
         self.while_there(
             name,
             config,
@@ -132,6 +131,7 @@ impl Watch {
     ) -> Store<K> {
         let (store, mut writer) = reflector::store::<K>();
         let (wakes, metrics, known) = (self.wakes.clone(), self.metrics.clone(), store.clone());
+        let doubts = self.doubts.clone();
         self.tasks.spawn(name, move |token| async move {
             while !token.is_cancelled() {
                 let began = *apis.borrow_and_update();
@@ -144,6 +144,7 @@ impl Watch {
                 let following = Following {
                     name,
                     wakes: &wakes,
+                    doubts: Some(&doubts),
                     metrics: &metrics,
                     pools: &pools,
                 };
@@ -180,6 +181,8 @@ fn watched<K: Kind>(api: Api<K>, config: watcher::Config) -> Events<K> {
 struct Following<'a, F> {
     name: &'static str,
     wakes: &'a Wakes,
+    /// Of a kind that may vanish.
+    doubts: Option<&'a Doubts>,
     metrics: &'a Metrics,
     /// The pools that an object is about.
     pools: &'a F,
@@ -199,10 +202,11 @@ impl<F> Following<'_, F> {
         let Self {
             name,
             wakes,
+            doubts,
             metrics,
             pools,
         } = self;
-        while let Some(event) = next(&mut events, name, metrics, token).await {
+        while let Some(event) = next(&mut events, name, *doubts, metrics, token).await {
             let Some(event) = readable(event, name) else {
                 continue;
             };
@@ -221,6 +225,7 @@ impl<F> Following<'_, F> {
 async fn next<K>(
     events: &mut (impl Stream<Item = watcher::Result<Event<K>>> + Unpin),
     name: &'static str,
+    doubts: Option<&Doubts>,
     metrics: &Metrics,
     token: &CancellationToken,
 ) -> Option<Event<K>> {
@@ -233,10 +238,26 @@ async fn next<K>(
             Ok(event) => return Some(event),
             Err(error) => {
                 metrics.watch_failed(name);
+                if let Some(doubts) = doubts.filter(|_| is_not_found(&error)) {
+                    doubts.raise();
+                }
                 tracing::warn!(kind = name, error = %Words(&error), "a watch broke; it is started again");
             }
         }
     }
+}
+
+/// Whether the API server does not know the kind.
+fn is_not_found(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    let code = match error {
+        InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status))
+        | WatchFailed(kube::Error::Api(status))
+        | WatchError(status) => status.code,
+        _ => 0,
+    };
+    code == 404
 }
 
 /// The event without its guard; `None` for an object that cannot be read.

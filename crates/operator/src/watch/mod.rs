@@ -39,7 +39,7 @@ use lmetric_api::{
 use lmetric_telemetry::Tasks;
 use tokio::{sync::watch, time::timeout};
 
-pub use apis::{Apis, Prober, Reach};
+pub use apis::{Apis, Doubts, Prober, Reach};
 pub use wakes::Wakes;
 
 use crate::{args::Scope, metrics::Metrics};
@@ -83,11 +83,12 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Starts all watches as tasks of the process.
+    /// Starts all watches as tasks of the process. Those of optional kinds that the API server does not know raise `doubts`.
     pub fn start(
         client: &Client,
         scope: &Scope,
         apis: &watch::Receiver<Apis>,
+        doubts: &Doubts,
         wakes: &Wakes,
         metrics: &Metrics,
         tasks: &Tasks,
@@ -96,6 +97,7 @@ impl Stores {
             client: client.clone(),
             scope: scope.clone(),
             wakes: wakes.clone(),
+            doubts: doubts.clone(),
             metrics: metrics.clone(),
             tasks: tasks.clone(),
         };

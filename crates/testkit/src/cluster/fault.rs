@@ -15,6 +15,28 @@ impl Cluster {
         container: &str,
         signal: Signal,
     ) -> anyhow::Result<()> {
+        for pid in self.processes(namespace, pod, container).await? {
+            kill_process(pid, signal)?;
+        }
+        Ok(())
+    }
+
+    /// The most memory, bytes, that the processes of a container have held at a time (`VmHWM`).
+    pub async fn peak_memory(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<u64> {
+        let mut bytes = 0;
+        for pid in self.processes(namespace, pod, container).await? {
+            let file = format!("/proc/{}/status", pid.as_raw_nonzero());
+            let status = std::fs::read_to_string(&file).with_context(|| file.clone())?;
+            let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let kilobytes: u64 = peak
+                .and_then(|text| text.trim().strip_suffix(" kB")?.trim().parse().ok())
+                .with_context(|| format!("{file} tells no VmHWM"))?;
+            bytes += kilobytes * 1024;
+        }
+        Ok(bytes)
+    }
+
+    async fn processes(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<Vec<Pid>> {
         let object = self.get(&path("v1", "pods", namespace, pod)).await?;
         let statuses = object["status"]["containerStatuses"].as_array();
         let id = statuses
@@ -30,10 +52,7 @@ impl Cluster {
             !pids.is_empty(),
             "{namespace}/{pod}: container {container} has no process"
         );
-        for pid in pids {
-            kill_process(pid, signal)?;
-        }
-        Ok(())
+        Ok(pids)
     }
 
     /// Ends everything on a node at once, as a power cut does; its disk stays. The control plane's way to ClusterIPs leads through node1.

@@ -10,12 +10,16 @@ use anyhow::Context;
 pub struct Images {
     /// Operator, picker, drain tool and command line.
     pub lmetric: String,
+    /// The same under a later tag.
+    pub lmetric_next: String,
     /// The simulated engine, as vLLM's image.
     pub vllm: String,
     /// The same under a later version.
     pub vllm_next: String,
     /// Envoy.
     pub envoy: String,
+    /// The same under a later tag.
+    pub envoy_next: String,
 }
 
 impl Images {
@@ -36,9 +40,11 @@ impl Images {
         };
         Ok(Self {
             lmetric: image("LMETRIC_IMAGE")?,
+            lmetric_next: image("LMETRIC_IMAGE_NEXT")?,
             vllm: image("VLLM_IMAGE")?,
             vllm_next: image("VLLM_IMAGE_NEXT")?,
             envoy: image("ENVOY_IMAGE")?,
+            envoy_next: image("ENVOY_IMAGE_NEXT")?,
         })
     }
 
@@ -54,11 +60,15 @@ mod tests {
 
     #[test]
     fn every_image_must_be_named() {
-        let text =
-            "LMETRIC_IMAGE=e2e.local/lmetric:1\nVLLM_IMAGE=v:2\nVLLM_IMAGE_NEXT=v:3\nENVOY_IMAGE=e:4\n";
+        let text = "LMETRIC_IMAGE=e2e.local/lmetric:1\nVLLM_IMAGE=v:2\nVLLM_IMAGE_NEXT=v:3\nENVOY_IMAGE=e:4\n\
+                    LMETRIC_IMAGE_NEXT=l:5\nENVOY_IMAGE_NEXT=e:6\n";
         let images = Images::parse(text).unwrap();
         assert_eq!(Images::split(&images.lmetric), ("e2e.local/lmetric", "1"));
         assert_eq!(images.vllm_next, "v:3");
+        assert_eq!(
+            (images.lmetric_next.as_str(), images.envoy_next.as_str()),
+            ("l:5", "e:6")
+        );
         let error = Images::parse("VLLM_IMAGE=v:2\n").unwrap_err();
         assert_eq!(error.to_string(), "no LMETRIC_IMAGE");
     }

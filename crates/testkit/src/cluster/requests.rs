@@ -9,20 +9,27 @@ use super::Cluster;
 
 const FAMILY: &str = "apiserver_request_total{";
 
-/// Writing requests since the API server started, by `verb resource[/subresource]`.
+/// Verbs that change something.
+const WRITING: [&str; 6] = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"];
+
+/// Requests since the API server started, by `verb resource[/subresource]`.
 pub type Writes = BTreeMap<String, u64>;
 
 impl Cluster {
     /// Every write that the API server counted.
     pub async fn writes(&self) -> anyhow::Result<Writes> {
+        Ok(parse(&self.counts().await?, |verb, _| WRITING.contains(&verb)))
+    }
+
+    /// Every request about one resource, reads and watches that have ended included.
+    pub async fn requests(&self, resource: &str) -> anyhow::Result<Writes> {
+        Ok(parse(&self.counts().await?, |_, of| of == resource))
+    }
+
+    async fn counts(&self) -> anyhow::Result<String> {
         let request = Request::get("/metrics").body(Vec::new())?;
-        Ok(parse(
-            &self
-                .api
-                .request_text(request)
-                .await
-                .context("the API server's metrics")?,
-        ))
+        let page = self.api.request_text(request).await;
+        page.context("the API server's metrics")
     }
 }
 
@@ -41,7 +48,7 @@ pub fn writes_between(before: &Writes, after: &Writes, ignored: &[&str]) -> Writ
         .collect()
 }
 
-fn parse(page: &str) -> Writes {
+fn parse(page: &str, counts: impl Fn(&str, &str) -> bool) -> Writes {
     let mut writes = Writes::new();
     for line in page.lines() {
         let Some((labels, count)) = line.strip_prefix(FAMILY).and_then(|rest| rest.rsplit_once("} ")) else {
@@ -52,13 +59,10 @@ fn parse(page: &str) -> Writes {
             labels[start..].split('"').next()
         };
         let verb = label("verb").unwrap_or_default();
-        if !matches!(
-            verb,
-            "POST" | "PUT" | "PATCH" | "APPLY" | "DELETE" | "DELETECOLLECTION"
-        ) {
+        let mut resource = label("resource").unwrap_or_default().to_owned();
+        if !counts(verb, &resource) {
             continue;
         }
-        let mut resource = label("resource").unwrap_or_default().to_owned();
         if let Some(sub) = label("subresource").filter(|sub| !sub.is_empty()) {
             resource = format!("{resource}/{sub}");
         }
@@ -81,7 +85,12 @@ apiserver_request_total{code="200",group="coordination.k8s.io",resource="leases"
 
     #[test]
     fn only_writes_count_and_leases_can_be_left_out() {
-        let now = parse(PAGE);
+        let now = parse(PAGE, |verb, _| WRITING.contains(&verb));
+        let of_pods = parse(PAGE, |_, resource| resource == "pods");
+        assert_eq!(
+            of_pods,
+            Writes::from([("LIST pods".to_owned(), 9), ("PATCH pods/status".to_owned(), 4)])
+        );
         assert_eq!(now.len(), 2);
         assert_eq!(now["PATCH pods/status"], 4);
         let before = Writes::from([("PATCH pods/status".to_owned(), 3)]);

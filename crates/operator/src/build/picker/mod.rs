@@ -23,6 +23,8 @@ use crate::validated::{Images, Validated};
 const MIN_READY_SECONDS: i32 = 10;
 /// Annotation of the pods: a hash of what pickers take over only when they start.
 const RESTART: &str = "lmetric.io/restart";
+/// Annotation of the pods: UID of the account that their tokens are of.
+const ACCOUNT: &str = "lmetric.io/service-account";
 /// From the end of draining to the end of the pod.
 const END_SECONDS: i64 = 15;
 
@@ -57,6 +59,20 @@ pub(super) fn build(validated: &Validated, images: &Images) -> Deployment {
         },
         ..Deployment::default()
     }
+}
+
+/// Names the account, by its UID, that the pods run under: another one of the same name rolls them.
+pub(crate) fn bind(pickers: &mut Deployment, account: String) {
+    let pods = pickers.spec.template.metadata.get_or_insert_default();
+    pods.annotations
+        .get_or_insert_default()
+        .insert(ACCOUNT.to_owned(), account);
+}
+
+/// UID of the account that they run under.
+pub(crate) fn account_of(pickers: &Deployment) -> Option<&str> {
+    let pods = pickers.spec.template.metadata.as_ref()?;
+    pods.annotations.as_ref()?.get(ACCOUNT).map(String::as_str)
 }
 
 fn pod(validated: &Validated, images: &Images) -> PodSpec {

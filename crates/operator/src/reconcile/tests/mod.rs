@@ -1,5 +1,6 @@
 //! The whole way of a pool, against an API server in memory that the real watches watch.
 
+mod left;
 mod surroundings;
 
 use kube::runtime::reflector::ObjectRef;
@@ -12,7 +13,7 @@ use super::*;
 use crate::{
     args::Scope,
     testing,
-    watch::{Prober, Wakes},
+    watch::{Doubts, Prober, Wakes},
 };
 
 const POOL: &str = "/apis/lmetric.io/v1alpha1/namespaces/models/inferencepools/qwen";
@@ -23,6 +24,7 @@ struct Bench {
     api: FakeApi,
     context: Arc<Context>,
     wakes: Wakes,
+    doubts: Doubts,
     // ends the watches
     _tasks: Tasks,
 }
@@ -48,9 +50,10 @@ async fn within(client: Client, api: FakeApi, tool: &str, scope: &Scope) -> Benc
     let metrics = Metrics::new(&mut lmetric_telemetry::registry());
     let prober = Prober::new(client.clone(), scope.clone());
     let (tell, apis) = watch::channel(prober.look(Apis::default()).await);
-    let wakes = Wakes::default();
-    let stores = Stores::start(&client, scope, &apis, &wakes, &metrics, &tasks);
-    tasks.spawn("probe", |token| prober.run(tell, token));
+    let (wakes, doubts) = (Wakes::default(), Doubts::default());
+    let stores = Stores::start(&client, scope, &apis, &doubts, &wakes, &metrics, &tasks);
+    let again = doubts.clone();
+    tasks.spawn("probe", |token| prober.run(tell, again, token));
     stores.synced().await.expect("the watches run");
     let context = Context {
         teller: Teller::new(client.clone(), "test", metrics.clone()),
@@ -70,6 +73,7 @@ async fn within(client: Client, api: FakeApi, tool: &str, scope: &Scope) -> Benc
         api,
         context: Arc::new(context),
         wakes,
+        doubts,
         _tasks: tasks,
     }
 }

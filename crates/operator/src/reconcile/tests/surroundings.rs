@@ -41,6 +41,21 @@ async fn an_optional_api_that_comes_and_goes_is_noticed_without_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_api_that_its_watch_misses_is_looked_for_at_once() {
+    let (client, api) = FakeApi::start();
+    api.install(MONITORS, &["PodMonitor", "PrometheusRule"]);
+    api.put(POOL, pool(&json!({"monitoring": {"podMonitor": true}})));
+    let bench = watching(client, api, "tool:1").await;
+    bench.monitors(true).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    bench.api.install(MONITORS, &[]);
+    let gone = tokio::time::Instant::now();
+    bench.doubts.raise();
+    bench.monitors(false).await;
+    assert!(gone.elapsed() < Duration::from_secs(2), "{:?}", gone.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_deleted_while_a_watch_was_broken_is_made_again() {
     let bench = start(&json!({})).await;
     bench.pass().await.expect("works");
