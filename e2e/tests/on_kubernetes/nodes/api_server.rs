@@ -127,28 +127,23 @@ async fn scale(stage: &Stage, pickers: &[Admin], replicas: u64) -> anyhow::Resul
 
 /// Waits until an operator holds the Lease and renews it.
 async fn led(stage: &Stage) -> anyhow::Result<()> {
-    let renewed = async || -> anyhow::Result<Vec<String>> {
-        let leases = stage
-            .cluster
-            .list(&path("coordination.k8s.io/v1", "leases", SYSTEM, ""), "")
-            .await?;
-        Ok(leases
-            .iter()
-            .map(|lease| lease["spec"]["renewTime"].to_string())
-            .collect())
-    };
-    let before = renewed().await?;
-    poll(
-        "the Lease to be renewed",
-        Duration::from_secs(30),
-        Duration::from_millis(500),
-        async || {
-            let now = renewed().await?;
-            ensure!(now != before, "{now:?}");
-            leader(stage).await
-        },
-    )
+    let before = renewals(stage).await?;
+    let (limit, every) = (Duration::from_secs(30), Duration::from_millis(500));
+    poll("the Lease to be renewed", limit, every, || async {
+        let now = renewals(stage).await?;
+        ensure!(now != before, "{now:?}");
+        leader(stage).await
+    })
     .await
     .context("no operator leads")?;
     Ok(())
+}
+
+async fn renewals(stage: &Stage) -> anyhow::Result<Vec<String>> {
+    let leases = path("coordination.k8s.io/v1", "leases", SYSTEM, "");
+    let leases = stage.cluster.list(&leases, "").await?;
+    Ok(leases
+        .iter()
+        .map(|lease| lease["spec"]["renewTime"].to_string())
+        .collect())
 }
