@@ -12,6 +12,7 @@ mod failures;
 mod gateway;
 mod idle;
 mod load;
+mod nodes;
 mod operator_lost;
 mod optional_apis;
 mod orphaned;

@@ -62,7 +62,7 @@ async fn a_rollout_goes_on_when_the_leading_operator_is_killed() -> anyhow::Resu
 }
 
 /// Name of the pod whose identity the Lease holds.
-async fn leader(stage: &crate::support::Stage) -> anyhow::Result<String> {
+pub(crate) async fn leader(stage: &crate::support::Stage) -> anyhow::Result<String> {
     let leases = stage
         .cluster
         .list(&path("coordination.k8s.io/v1", "leases", SYSTEM, ""), "")
