@@ -37,6 +37,16 @@ run() {
   "$@" </dev/null >>"$dir/log/$name.log" 2>&1 9>&- &
 }
 
+# keep NAME COMMAND...: the same, and again whenever it ends, as kubelets do with a control plane's pods
+keep() {
+  local name=$1
+  shift
+  while :; do
+    "$@" || true
+    sleep 1
+  done </dev/null >>"$dir/log/$name.log" 2>&1 9>&- &
+}
+
 wait_for() { # SECONDS WHAT COMMAND...
   local end=$((SECONDS + $1)) what=$2
   shift 2

@@ -17,26 +17,21 @@ echo 1 >/proc/sys/net/ipv4/ip_forward
 
 run etcd etcd --data-dir "$dir/etcd" --unsafe-no-fsync
 wait_for 30 etcd curl -fsS -m 2 http://127.0.0.1:2379/health
+"$here/apiserver.sh" "$dir"
 pki=$dir/pki
-run apiserver kube-apiserver --etcd-servers=http://127.0.0.1:2379 \
-  --bind-address=0.0.0.0 --advertise-address=172.30.0.1 --secure-port=6443 \
-  --tls-cert-file="$pki/apiserver.crt" --tls-private-key-file="$pki/apiserver.key" \
-  --client-ca-file="$pki/ca.crt" --token-auth-file="$dir/tokens.csv" \
-  --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --allow-privileged=true \
-  --kubelet-client-certificate="$pki/kubelet-client.crt" --kubelet-client-key="$pki/kubelet-client.key" \
-  --kubelet-preferred-address-types=InternalIP --service-cluster-ip-range=10.96.0.0/16 \
-  --service-account-issuer=https://kubernetes.default.svc \
-  --service-account-key-file="$pki/sa.pub" --service-account-signing-key-file="$pki/sa.key"
-wait_for 60 'API server' kubectl get --raw /readyz
 for c in controller-manager scheduler; do
-  flags=(--leader-elect=false)
+  flags=()
   for f in kubeconfig authentication-kubeconfig authorization-kubeconfig; do flags+=("--$f=$dir/$c.kubeconfig"); done
   if [ $c = controller-manager ]; then
     flags+=(--kube-api-qps=200 --kube-api-burst=400 --use-service-account-credentials=true)
     flags+=(--horizontal-pod-autoscaler-sync-period=5s)
+    flags+=(--node-monitor-grace-period=12s --node-monitor-period=1s)
+    flags+=(--leader-elect-lease-duration=8s --leader-elect-renew-deadline=6s --leader-elect-retry-period=1s)
     flags+=(--service-account-private-key-file="$pki/sa.key" --root-ca-file="$pki/ca.crt")
+  else
+    flags+=(--leader-elect=false)
   fi
-  run $c kube-$c "${flags[@]}"
+  keep $c kube-$c "${flags[@]}"
 done
 
 for i in $(seq "$1"); do "$here/node.sh" "$dir" "$i" & done
