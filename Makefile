@@ -6,6 +6,7 @@ ENVOY_VERSION ?= 1.40.0
 TOOLS := .tools
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 SEED ?= 1
+MINUTES ?= 30
 
 export LMETRIC_ENVOY ?= $(CURDIR)/$(TOOLS)/envoy
 
@@ -75,6 +76,10 @@ cluster-down: ## end the clusters of this checkout, leave nothing
 .PHONY: e2e-core
 e2e-core: tools ## the operator on a real Kubernetes of its own (needs root and Go; skipped by name elsewhere, an error under CI)
 	@e2e/cluster/core.sh $(TARGET)/debug $(LMETRIC_ENVOY)
+
+.PHONY: chaos
+chaos: tools ## faults of every kind under load on a real Kubernetes of its own, invariants checked throughout (SEED=n MINUTES=m)
+	@e2e/cluster/chaos.sh $(SEED) $(MINUTES) $(TARGET)/debug $(LMETRIC_ENVOY)
 
 .PHONY: manifests
 manifests: ## render manifests/ and the chart's CRD from the code

@@ -2,12 +2,14 @@
 
 use http::StatusCode;
 use hyper_util::client::legacy::Error as HyperError;
+use serde::Serialize;
 use tokio::time::error::Elapsed;
 
 use crate::client::{Client, chat};
 
 /// How far a request came that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// There was no connection.
     Unconnected,
@@ -24,7 +26,7 @@ pub enum Phase {
 }
 
 /// A request that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
     /// How far it came.
     pub phase: Phase,

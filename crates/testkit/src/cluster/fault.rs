@@ -14,6 +14,22 @@ use crate::wait::poll;
 const STARTING: Duration = Duration::from_secs(90);
 const EVERY: Duration = Duration::from_millis(200);
 
+/// A container, as its runtime names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningContainer(String);
+
+impl RunningContainer {
+    /// Sends a signal to each of its processes.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let pids = processes_of(&self.0)?;
+        ensure!(!pids.is_empty(), "container {} has no process", self.0);
+        for pid in pids {
+            kill_process(pid, signal)?;
+        }
+        Ok(())
+    }
+}
+
 impl Cluster {
     /// Sends a signal to every process of a container, from outside its pod: SIGKILL is a crash, SIGSTOP a hang.
     pub async fn signal(
@@ -23,6 +39,19 @@ impl Cluster {
         container: &str,
         signal: Signal,
     ) -> anyhow::Result<()> {
+        let container = self.container(namespace, pod, container).await?;
+        container
+            .signal(signal)
+            .with_context(|| format!("{namespace}/{pod}"))
+    }
+
+    /// A container as it runs now, to be signalled later, whatever becomes of the API server.
+    pub async fn container(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+    ) -> anyhow::Result<RunningContainer> {
         let object = self.get(&path("v1", "pods", namespace, pod)).await?;
         let statuses = object["status"]["containerStatuses"].as_array();
         let id = statuses
@@ -33,15 +62,7 @@ impl Cluster {
             .and_then(|id| id.rsplit_once('/'))
             .with_context(|| format!("{namespace}/{pod} runs no container {container}"))?
             .1;
-        let pids = processes_of(id)?;
-        ensure!(
-            !pids.is_empty(),
-            "{namespace}/{pod}: container {container} has no process"
-        );
-        for pid in pids {
-            kill_process(pid, signal)?;
-        }
-        Ok(())
+        Ok(RunningContainer(id.to_owned()))
     }
 
     /// Ends everything on a node at once, as a power cut does; its disk stays. The control plane's way to ClusterIPs leads through node1.

@@ -18,6 +18,7 @@ use kube::Client as KubeClient;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 pub use command::Output;
+pub use fault::RunningContainer;
 pub use images::Images;
 pub use objects::path;
 pub use operator::{SYSTEM, image_values};
