@@ -63,7 +63,7 @@ impl Component {
     /// Name of its main container.
     pub(crate) fn container(self) -> &'static str {
         match self {
-            Self::Engine => "vllm",
+            Self::Engine => "engine",
             Self::Picker => "picker",
             Self::Envoy => "envoy",
         }
