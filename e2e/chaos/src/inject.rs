@@ -1,6 +1,7 @@
 //! Does what the plan says, and undoes it.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use anyhow::Context;
 use http::Method;
@@ -13,6 +14,9 @@ use crate::cost::Happened;
 use crate::fault::{BadSpec, Child, Component, Fault, Lasts, Pool};
 use crate::fleet::{ENGINE, Fleet, NAMESPACE, NODE};
 
+/// The operator watches what it made and acts at once.
+const PUT_BACK: Duration = Duration::from_secs(10);
+
 /// A fault whose victim is known, so that it can strike while no API server answers.
 #[derive(Debug)]
 pub(crate) struct Aimed {
@@ -21,6 +25,24 @@ pub(crate) struct Aimed {
     engines: Vec<IpAddr>,
     bereft: Vec<(Pool, Component)>,
     act: Act,
+    /// A child object and what it held, all of which the operator has to put back.
+    child: Option<(String, Held)>,
+}
+
+/// What an object holds that its owner wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Held {
+    spec: Value,
+    data: Value,
+}
+
+impl Held {
+    fn by(object: &Value) -> Self {
+        Self {
+            spec: object["spec"].clone(),
+            data: object["data"].clone(),
+        }
+    }
 }
 
 /// What is done, and what undoes it.
@@ -55,6 +77,7 @@ impl Fleet {
             engines: Vec::new(),
             bereft: Vec::new(),
             act: Act::Drain,
+            child: None,
         };
         aimed.act = match fault {
             Fault::Kill {
@@ -131,11 +154,13 @@ impl Fleet {
             Fault::DeleteChild { pool, child } => {
                 let object = child_path(*pool, *child);
                 aimed.victim.clone_from(&object);
+                aimed.child = Some((object.clone(), Held::by(&self.cluster.get(&object).await?)));
                 Act::Delete(object)
             }
             Fault::EditChild { pool, child } => {
                 let object = child_path(*pool, *child);
                 aimed.victim.clone_from(&object);
+                aimed.child = Some((object.clone(), Held::by(&self.cluster.get(&object).await?)));
                 Act::Edit(object, edit(*child))
             }
             Fault::CrashNode { .. } => {
@@ -264,6 +289,21 @@ impl Fleet {
     }
 }
 
+impl Fleet {
+    /// Waits until a child object that was deleted or edited holds what it held before.
+    pub(crate) async fn put_back(&self, aimed: &Aimed) -> anyhow::Result<()> {
+        let Some((object, held)) = &aimed.child else {
+            return Ok(());
+        };
+        self.cluster
+            .until("the operator to put it back", PUT_BACK, object, |now| {
+                Held::by(now) == *held
+            })
+            .await?;
+        Ok(())
+    }
+}
+
 impl Aimed {
     fn at(&mut self, pod: PodState, component: Component) -> PodState {
         self.victim.clone_from(&pod.name);
@@ -295,9 +335,8 @@ fn child_path(pool: Pool, child: Child) -> String {
 /// What somebody writes into a child object and the operator has to put back.
 fn edit(child: Child) -> Value {
     match child {
-        Child::EngineService | Child::PickerService => {
-            json!({"spec": {"publishNotReadyAddresses": true}})
-        }
+        Child::EngineService => json!({"spec": {"selector": {"app.kubernetes.io/component": "nobody"}}}),
+        Child::PickerService => json!({"spec": {"publishNotReadyAddresses": false}}),
         Child::PickerConfig => json!({"data": {"picker.yaml": "nonsense: ["}}),
         Child::EnvoyConfig => json!({"data": {"envoy.yaml": "nonsense: ["}}),
         Child::EnginePolicy => json!({"spec": {"ingress": []}}),

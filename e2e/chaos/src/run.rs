@@ -166,6 +166,10 @@ impl Run {
         tokio::time::sleep(left).await;
         self.fleet.undo(&aimed).await.context("to undo it")?;
         self.journal.undone(place);
+        if let Err(error) = self.fleet.put_back(&aimed).await {
+            self.journal
+                .violation(Rule::Objects, format!("{}: {error:#}", step.fault));
+        }
         struck
     }
 
