@@ -17,7 +17,8 @@ use crate::{
     discovery::{
         AnyDiscovery, FileDiscovery, KubernetesDiscovery, PodRegistry,
         kubernetes::{
-            ClientError, ConfigMapError, ConfigMapRef, KubernetesParts, PoolRef, connect, default_group,
+            Access, ClientError, ConfigMapError, ConfigMapRef, KubernetesParts, PoolRef, connect,
+            default_group,
         },
     },
     reload::Written,
@@ -40,6 +41,8 @@ pub struct Loaded {
     pub discovery: AnyDiscovery,
     /// The pods that may ask to be drained.
     pub pods: Arc<PodRegistry>,
+    /// Whether the API server still lets the picker see its pods.
+    pub access: Access,
     /// Tokenizer groups by name, with the tokenizers that could be loaded at once.
     pub groups: GroupMap,
     /// Certificate of the ext-proc port; `None` where TLS is off.
@@ -103,6 +106,7 @@ pub async fn load(args: &Args) -> Result<Loaded, StartError> {
         place,
     } = prepare(args, &text, &file)?;
     let pods = Arc::new(PodRegistry::default());
+    let access = Access::default();
     let mut written = None;
     let discovery = match place {
         Place::File(file) => AnyDiscovery::File(file),
@@ -112,13 +116,19 @@ pub async fn load(args: &Args) -> Result<Loaded, StartError> {
                 None => (connect(args.kubernetes.kubeconfig.as_deref()).await?, None),
             };
             let (settings, followed) = watch::channel(endpoints);
-            let parts = parts(&args.kubernetes, client.clone(), followed, pods.clone());
+            let parts = parts(
+                &args.kubernetes,
+                client.clone(),
+                followed,
+                pods.clone(),
+                access.clone(),
+            );
             if let Some(pod) = &args.kubernetes.pod_name {
                 tracing::info!(pod, namespace = parts.namespace, "on Kubernetes");
             }
             written = map.map(|map| Written {
                 file: file.clone(),
-                texts: Box::pin(map.watch(client)),
+                texts: Box::pin(map.watch(client, access.clone())),
                 args: args.clone(),
                 settings,
             });
@@ -130,6 +140,7 @@ pub async fn load(args: &Args) -> Result<Loaded, StartError> {
         file,
         discovery,
         pods,
+        access,
         groups,
         tls,
         written,
@@ -256,6 +267,7 @@ fn parts(
     client: Client,
     settings: watch::Receiver<PodEndpoints>,
     registry: Arc<PodRegistry>,
+    access: Access,
 ) -> KubernetesParts {
     let namespace = match &args.pool_namespace {
         Some(namespace) => namespace.clone(),
@@ -278,6 +290,7 @@ fn parts(
         model: model.map_or_else(|| NAMELESS.to_owned(), Clone::clone),
         settings,
         registry,
+        access,
     }
 }
 

@@ -53,6 +53,7 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         file,
         discovery,
         pods,
+        access,
         groups,
         tls,
         written,
@@ -208,6 +209,8 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
     });
     let ready = readiness.subscribe();
     let reported = health.clone();
+    let told = readiness.clone();
+    tasks.spawn("access", |token| access.report(told, token));
     tasks.spawn("readiness", |token| report(reported, ready, token));
     tasks.spawn("health", |token| async move {
         let connections = TcpListenerStream::new(health_listener);

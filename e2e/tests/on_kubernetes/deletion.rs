@@ -97,7 +97,7 @@ async fn a_strangers_service_of_the_same_name_is_a_conflict_and_stays() -> anyho
 }
 
 /// Everything in the namespace, Events and what Kubernetes itself puts there apart.
-async fn names(stage: &Stage) -> anyhow::Result<Vec<String>> {
+pub(crate) async fn names(stage: &Stage) -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
     for (api_version, plural) in OWNED {
         for object in stage

@@ -10,6 +10,7 @@ mod ext_proc;
 mod gateway;
 mod idle;
 mod load;
+mod nodes;
 mod operator_lost;
 mod picker_killed;
 mod rollout;

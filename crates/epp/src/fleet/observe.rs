@@ -69,8 +69,13 @@ impl Scraped for Fleet {
     fn failed(&self, target: &Target, error: &FetchError) {
         let now = self.clock.now();
         for member in self.members.load().at(target.address) {
-            self.scheduler
-                .scrape_failed(member.id, *error == FetchError::Refused, now);
+            match error {
+                FetchError::Unreachable => self.scheduler.lost(member.id, now),
+                _ => {
+                    let refused = *error == FetchError::Refused;
+                    self.scheduler.scrape_failed(member.id, refused, now);
+                }
+            }
             self.refresh_ready(member);
         }
     }

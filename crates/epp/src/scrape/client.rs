@@ -10,10 +10,14 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
+use tokio::net::TcpStream;
 
 /// Idle connections are closed before vLLM's server would (uvicorn: after 5 s): a request that meets that close half-way
 /// fails, and an idle engine is read every 5 s.
 const IDLE: Duration = Duration::from_secs(4);
+/// For a connection to be made. The machine's kernel makes it, however busy the engine is; one that was lost on its way is
+/// asked for again after a second.
+const CONNECT: Duration = Duration::from_millis(1_200);
 
 /// Why an engine's answer could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,6 +25,9 @@ pub enum FetchError {
     /// Nobody listens there.
     #[error("connection refused")]
     Refused,
+    /// No connection can be made: the machine, or the way to it, is gone.
+    #[error("cannot be reached")]
+    Unreachable,
     /// No whole answer in time.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
@@ -40,6 +47,7 @@ impl FetchError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
             Self::Timeout(_) => "timeout",
             Self::Status(_) => "status",
             Self::TooLarge(_) => "too_large",
@@ -120,6 +128,13 @@ impl EngineClient {
         Ok(body)
     }
 
+    /// Whether the engine's machine takes a new connection. One that is busy does; a connection that was made before its
+    /// machine went tells nothing.
+    pub async fn is_reachable(&self, engine: SocketAddr) -> bool {
+        let connecting = tokio::time::timeout(CONNECT, TcpStream::connect(engine));
+        matches!(connecting.await, Ok(Ok(_)))
+    }
+
     async fn exchange(
         &self,
         request: Request<Full<Bytes>>,
@@ -167,13 +182,47 @@ fn classify(error: &(dyn std::error::Error + 'static)) -> FetchError {
     let mut cause = Some(error);
     let mut last = error.to_string();
     while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<io::Error>()
-            && error.kind() == io::ErrorKind::ConnectionRefused
-        {
-            return FetchError::Refused;
+        match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+            Some(io::ErrorKind::ConnectionRefused) => return FetchError::Refused,
+            Some(
+                io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable | io::ErrorKind::TimedOut,
+            ) => return FetchError::Unreachable,
+            _ => {}
         }
         last = error.to_string();
         cause = error.source();
     }
     FetchError::Transport(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_refuses_is_told_from_a_machine_that_is_gone() {
+        let kinds = [
+            (io::ErrorKind::ConnectionRefused, "refused"),
+            (io::ErrorKind::HostUnreachable, "unreachable"),
+            (io::ErrorKind::NetworkUnreachable, "unreachable"),
+            (io::ErrorKind::TimedOut, "unreachable"),
+            (io::ErrorKind::ConnectionReset, "transport"),
+        ];
+        for (kind, expected) in kinds {
+            assert_eq!(classify(&io::Error::from(kind)).reason(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_program_that_does_not_answer_is_reachable_while_its_machine_is_there() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = silent.local_addr().unwrap();
+        let client = EngineClient::default();
+        let short = Duration::from_millis(50);
+        let answer = client.get_body(address, "/metrics", 1_000, short).await;
+        assert_eq!(answer, Err(FetchError::Timeout(short)));
+        assert!(client.is_reachable(address).await);
+        drop(silent);
+        assert!(!client.is_reachable(address).await);
+    }
 }

@@ -96,7 +96,15 @@ impl<S: Scraped> Scraper<S> {
                 reader.push(piece);
             })
             .await;
-        self.metrics.observe(started.elapsed(), result.as_ref().err());
+        let elapsed = started.elapsed();
+        let result = match result {
+            // busy, or gone with its machine
+            Err(FetchError::Timeout(_)) if !self.client.is_reachable(target.address).await => {
+                Err(FetchError::Unreachable)
+            }
+            result => result,
+        };
+        self.metrics.observe(elapsed, result.as_ref().err());
         match result {
             Ok(()) => {
                 target.answered();

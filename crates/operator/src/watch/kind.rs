@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Apis, Guarded, PoolRef, Reach, Wakes};
+use super::{Apis, Guarded, PoolRef, Reach, Wakes, retry::Retry};
 use crate::{args::Scope, metrics::Metrics, words::Words};
 
 /// Length of one watch request, seconds: a connection that died silently is noticed after as long.
@@ -171,7 +171,7 @@ type Events<K> = futures::stream::BoxStream<'static, watcher::Result<Event<K>>>;
 
 fn watched<K: Kind>(api: Api<K>, config: watcher::Config) -> Events<K> {
     watcher(api, config.timeout(TIMEOUT))
-        .default_backoff()
+        .backoff(Retry::default())
         .modify(|object| object.meta_mut().managed_fields = None)
         .boxed()
 }

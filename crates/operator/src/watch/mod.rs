@@ -8,6 +8,7 @@
 mod apis;
 mod gateways;
 mod kind;
+mod retry;
 mod wakes;
 
 use std::{sync::Arc, time::Duration};

@@ -1,7 +1,8 @@
 //! An engine that refuses or fails at once would look idle and draw everything: it is taken out for a while.
 //!
 //! Three failures in a row, or two failed scrapes and a refused connection ⇒ out for 1 s, doubling to 30 s, then one trial
-//! request at a time; success clears. While scrapes stay refused, no request is spent on a trial.
+//! request at a time; success clears. A scrape that has no answer, and after it a connection that cannot be made, are two:
+//! the machine is gone. While no connection can be made, no request is spent on a trial.
 
 use std::time::Duration;
 
@@ -105,7 +106,7 @@ impl Ejection {
 
     /// True when the missed scrape takes the endpoint out.
     pub(crate) fn scrape_failed(&mut self, refused: bool, now: Time, pace: Pace) -> bool {
-        self.failed_scrapes += 1;
+        self.failed_scrapes = self.failed_scrapes.saturating_add(1);
         // one that is out and accepts connections again may have its trial, whatever is wrong with its page
         self.refused = refused || (self.refused && self.out.is_none());
         let eject = self.unreachable() && self.out.is_none();
@@ -113,6 +114,12 @@ impl Ejection {
             self.eject(now, pace);
         }
         eject
+    }
+
+    /// Neither an answer nor, after that, a connection. True when that takes the endpoint out.
+    pub(crate) fn lost(&mut self, now: Time, pace: Pace) -> bool {
+        self.failed_scrapes = self.failed_scrapes.saturating_add(1);
+        self.scrape_failed(true, now, pace)
     }
 
     fn unreachable(&self) -> bool {
@@ -219,6 +226,18 @@ mod tests {
         assert!(!ejection.stands_out(at(101.0)));
         ejection.picked(ReservationId(1), at(101.0));
         assert!(ejection.stands_out(at(101.0)));
+    }
+
+    #[test]
+    fn an_engine_whose_machine_is_gone_is_out_at_once_and_gets_no_trial_until_it_answers() {
+        let mut ejection = Ejection::default();
+        assert!(ejection.lost(at(0.0), pace()));
+        for second in [1.0, 3.0, 7.0, 40.0] {
+            assert!(!ejection.lost(at(second), pace()), "it is out already");
+            assert!(ejection.stands_out(at(second)));
+        }
+        ejection.scraped(at(41.0));
+        assert!(!ejection.stands_out(at(41.0)));
     }
 
     #[test]

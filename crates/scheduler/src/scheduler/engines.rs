@@ -44,6 +44,17 @@ impl Scheduler {
         }
     }
 
+    /// A scrape had no answer, and after it no connection could be made: the engine's machine is gone.
+    pub fn lost(&self, id: EndpointId, now: Time) {
+        let mut state = self.state.lock();
+        let pace = state.config.pace();
+        let State { fleet, counters, .. } = &mut *state;
+        if let Some(endpoint) = fleet.get_mut(id) {
+            endpoint.foreign.missed();
+            counters.ejections += u64::from(endpoint.ejection.lost(now, pace));
+        }
+    }
+
     /// How long a scrape may be away before its sample no longer counts.
     pub fn scrape_patience(&self) -> Duration {
         self.state.lock().config.pace().real(PATIENCE)

@@ -73,6 +73,17 @@ impl Cluster {
         Ok(())
     }
 
+    /// Whether a node is there: it was not crashed, or was started again.
+    pub fn node_runs(&self, node: &str) -> anyhow::Result<bool> {
+        let state = self.state.join(node);
+        Ok(!processes("pause", &state.to_string_lossy())?.is_empty())
+    }
+
+    /// Whether a node's kubelet is there.
+    pub fn kubelet_runs(&self, node: &str) -> anyhow::Result<bool> {
+        Ok(!processes("kubelet", &format!("--hostname-override={node}"))?.is_empty())
+    }
+
     /// Starts a crashed node again and waits until Kubernetes calls it ready.
     pub async fn start_node(&self, node: &str) -> anyhow::Result<()> {
         self.node_script(node, &[]).await

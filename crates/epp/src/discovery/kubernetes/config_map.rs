@@ -10,6 +10,8 @@ use kube::{
 };
 use tokio::time::{Instant, sleep};
 
+use super::{Access, retry::Retry};
+
 /// Key of the configuration in the ConfigMap.
 pub const KEY: &str = "picker.yaml";
 /// A ConfigMap that is made at the same time as the picker is waited for.
@@ -93,11 +95,14 @@ impl ConfigMapRef {
     }
 
     /// The configuration whenever the ConfigMap changes, beginning with what it is now.
-    pub fn watch(self, client: Client) -> impl Stream<Item = String> + Send {
+    pub fn watch(self, client: Client, access: Access) -> impl Stream<Item = String> + Send {
         let api: Api<ConfigMap> = Api::namespaced(client, &self.namespace);
         watcher::watch_object(api, &self.name)
-            .default_backoff()
+            .backoff(Retry::default())
             .filter_map(move |seen| {
+                if seen.is_ok() {
+                    access.heard(&self.file().to_string_lossy());
+                }
                 let text = match seen {
                     Ok(Some(map)) => self.text(map).inspect_err(|error| {
                         tracing::error!(%error, "the configuration is gone; the last good one stays");
@@ -108,7 +113,7 @@ impl ConfigMapRef {
                         return futures::future::ready(None);
                     }
                     Err(error) => {
-                        super::log_failure(&self.file().to_string_lossy(), &error);
+                        super::failed(&self.file().to_string_lossy(), &error, &access);
                         return futures::future::ready(None);
                     }
                 };

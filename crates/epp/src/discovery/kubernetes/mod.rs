@@ -4,12 +4,14 @@
 //! if one says which pods, and the pods themselves. Nothing is published before the pods were listed once: an empty
 //! store at start is no empty pool. While the API server is away, the last known set stays.
 
+mod access;
 mod client;
 mod config_map;
 mod hints;
 mod pod;
 mod pods;
 mod pool;
+mod retry;
 
 use std::{collections::HashSet, pin::Pin, sync::Arc};
 
@@ -19,6 +21,7 @@ use lmetric_api::{PodEndpoints, Pods};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use access::{Access, Refusal};
 pub use client::{ClientError, connect};
 pub use config_map::{ConfigMapError, ConfigMapRef, KEY};
 pub use hints::{EVENTS_PORT, Hints, RANKS, REPLAY_PORT};
@@ -43,6 +46,8 @@ pub struct KubernetesParts {
     pub settings: watch::Receiver<PodEndpoints>,
     /// Told of every pod before its endpoints are published.
     pub registry: Arc<PodRegistry>,
+    /// Told of every watch that is refused.
+    pub access: Access,
 }
 
 /// Follows pods.
@@ -67,8 +72,8 @@ impl KubernetesDiscovery {
 }
 
 /// What is followed now.
-#[derive(Default)]
 struct Following {
+    access: Access,
     /// Which pods, by which ports; `None`: not known yet, or the pool is gone.
     pods: Option<Pods>,
     watch: Option<PodWatch>,
@@ -86,12 +91,13 @@ impl Discovery for KubernetesDiscovery {
             model,
             mut settings,
             registry,
+            access,
         } = self.parts;
         let mut pools: Pin<Box<dyn Stream<Item = Option<Pods>> + Send>> = match pool {
-            Some(pool) => pool::watch(client.clone(), pool).boxed(),
+            Some(pool) => pool::watch(client.clone(), pool, access.clone()).boxed(),
             None => stream::pending().boxed(),
         };
-        let mut following = Following::default();
+        let mut following = Following::new(access);
         let said = settings.borrow_and_update().pods.clone();
         following.aim(said, &client, &namespace);
         let mut may_change = true;
@@ -125,6 +131,16 @@ impl Discovery for KubernetesDiscovery {
 }
 
 impl Following {
+    fn new(access: Access) -> Self {
+        Self {
+            access,
+            pods: None,
+            watch: None,
+            served: HashSet::new(),
+            last: None,
+        }
+    }
+
     /// Follows these pods from now on. What is published stays until the new ones are listed.
     fn aim(&mut self, pods: Option<Pods>, client: &Client, namespace: &str) {
         if self.pods == pods {
@@ -135,7 +151,7 @@ impl Following {
         }
         self.watch = pods
             .as_ref()
-            .map(|pods| PodWatch::new(client.clone(), namespace, pods.clone()));
+            .map(|pods| PodWatch::new(client.clone(), namespace, pods.clone(), self.access.clone()));
         self.pods = pods;
     }
 
@@ -192,8 +208,8 @@ fn words(error: &kube::Error) -> String {
     }
 }
 
-/// One line for a watch that failed; it goes on by itself.
-fn log_failure(what: &str, error: &watcher::Error) {
+/// One line for a watch that failed; it goes on by itself. A refusal is noted.
+fn failed(what: &str, error: &watcher::Error, access: &Access) {
     use watcher::Error::{InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed};
     let (code, problem) = match error {
         InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => {
@@ -206,14 +222,15 @@ fn log_failure(what: &str, error: &watcher::Error) {
         WatchError(status) => (status.code, status.message.clone()),
         NoResourceVersion => (0, error.to_string()),
     };
+    if let Some(refusal) = Refusal::of(code) {
+        access.refused(what, refusal);
+        let remedy = refusal.remedy();
+        tracing::error!(what, problem, remedy, "the API server refuses the watch");
+        return;
+    }
     match code {
         // the server's history is shorter than a pause of the watch: it lists anew
         410 => tracing::debug!(what, "the watch begins anew"),
-        401 | 403 => tracing::error!(
-            what,
-            problem,
-            "the API server refuses the watch; let the picker's service account get, list and watch it"
-        ),
         404 => tracing::error!(
             what,
             problem,

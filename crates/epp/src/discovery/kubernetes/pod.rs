@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, PodCondition};
 use lmetric_api::{KvPorts, PodEndpoints};
 use lmetric_prefix::BlockSize;
 
@@ -30,7 +30,7 @@ pub struct PodFacts {
     pub ips: Vec<IpAddr>,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// The condition Ready is True.
+    /// The condition Ready is True, or only its node's silence has taken that away.
     pub ready: bool,
     /// It has a deletionTimestamp.
     pub deleted: bool,
@@ -68,11 +68,8 @@ impl PodFacts {
                 ips.push(ip);
             }
         }
-        let ready = status
-            .conditions
-            .iter()
-            .flatten()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        let conditions = status.conditions.as_deref().unwrap_or_default();
+        let ready = is(conditions, "Ready", "True").is_some() || is_silent(conditions);
         Some(Self {
             incarnation: format!("{uid}/{restarts}"),
             uid,
@@ -131,6 +128,25 @@ impl PodFacts {
         }
         endpoints
     }
+}
+
+fn is<'a>(conditions: &'a [PodCondition], kind: &str, status: &str) -> Option<&'a PodCondition> {
+    conditions
+        .iter()
+        .find(|condition| condition.type_ == kind && condition.status == status)
+}
+
+/// Whether the kubelet's last word was that all containers are ready, and the node's controller took the pod's readiness
+/// away because it hears no more from the kubelet. The engine may be as well as ever, and so may those of all other nodes
+/// of which nothing is heard: our own reads of it tell. A readiness gate takes it away too, with a reason.
+fn is_silent(conditions: &[PodCondition]) -> bool {
+    let taken = is(conditions, "Ready", "False").is_some_and(|ready| {
+        ready
+            .reason
+            .as_deref()
+            .is_none_or(|reason| reason.starts_with("Node"))
+    });
+    taken && is(conditions, "ContainersReady", "True").is_some()
 }
 
 /// Where the pod's `source`-th rank publishes.
@@ -282,6 +298,11 @@ mod tests {
     #[case::serves(json!({}), true, false)]
     #[case::deleted(json!({"metadata": {"deletionTimestamp": "2026-11-30T00:00:00Z"}}), true, true)]
     #[case::not_ready(json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}), false, false)]
+    #[case::silent(json!({"status": {"conditions": [
+        {"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]}}), true, false)]
+    #[case::of_a_closed_gate(json!({"status": {"conditions": [
+        {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady"},
+        {"type": "ContainersReady", "status": "True"}]}}), false, false)]
     #[case::of_unknown_state(json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}), false, false)]
     #[case::without_a_condition(json!({"status": {"conditions": null}}), false, false)]
     fn only_ready_pods_that_are_not_deleted_take_requests(

@@ -10,10 +10,13 @@ use kube::{
 };
 use lmetric_api::Pods;
 
-use super::PodFacts;
+use super::{Access, PodFacts, retry::Retry};
 
 /// A watch is renewed so often: a connection that died silently is noticed within this and five seconds.
 const RENEWED_SECONDS: u32 = 60;
+
+/// In messages.
+const WHAT: &str = "pods";
 
 type Events = Pin<Box<dyn Stream<Item = Result<Event<Pod>, watcher::Error>> + Send>>;
 
@@ -25,11 +28,12 @@ pub struct PodWatch {
     listed: Option<HashMap<Arc<str>, PodFacts>>,
     /// What the list that is running has brought so far.
     listing: HashMap<Arc<str>, PodFacts>,
+    access: Access,
 }
 
 impl PodWatch {
     /// Begins to list and watch.
-    pub fn new(client: Client, namespace: &str, pods: Pods) -> Self {
+    pub fn new(client: Client, namespace: &str, pods: Pods, access: Access) -> Self {
         let labels: Vec<String> = pods
             .selector
             .iter()
@@ -41,9 +45,10 @@ impl PodWatch {
         let api: Api<Pod> = Api::namespaced(client, namespace);
         Self {
             pods,
-            events: watcher(api, config).default_backoff().boxed(),
+            events: watcher(api, config).backoff(Retry::default()).boxed(),
             listed: None,
             listing: HashMap::new(),
+            access,
         }
     }
 
@@ -57,6 +62,9 @@ impl PodWatch {
         let Some(event) = self.events.next().await else {
             return std::future::pending().await;
         };
+        if event.is_ok() {
+            self.access.heard(WHAT);
+        }
         match event {
             Ok(Event::Init) => self.listing.clear(),
             Ok(Event::InitApply(pod)) => {
@@ -80,7 +88,7 @@ impl PodWatch {
                     listed.remove(&*uid);
                 }
             }
-            Err(error) => super::log_failure("pods", &error),
+            Err(error) => super::failed(WHAT, &error, &self.access),
         }
     }
 

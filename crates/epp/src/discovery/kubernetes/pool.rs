@@ -16,6 +16,8 @@ use lmetric_api::{
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::{Access, retry::Retry};
+
 /// Group of the version before 1.
 pub const OLD_GROUP: &str = "inference.networking.x-k8s.io";
 const PLURAL: &str = "inferencepools";
@@ -95,14 +97,21 @@ pub(super) fn pods(spec: &Value) -> Result<Pods, PoolError> {
 
 /// The pool's pods whenever the object changes; `None` when there is no such object. A pool that cannot be read is passed
 /// over: what it said before stays.
-pub(super) fn watch(client: Client, pool: PoolRef) -> impl Stream<Item = Option<Pods>> + Send {
+pub(super) fn watch(
+    client: Client,
+    pool: PoolRef,
+    access: Access,
+) -> impl Stream<Item = Option<Pods>> + Send {
     let version = if pool.group == OLD_GROUP { "v1alpha2" } else { "v1" };
     let kind = GroupVersionKind::gvk(&pool.group, version, "InferencePool");
     let resource = ApiResource::from_gvk_with_plural(&kind, PLURAL);
     let api: Api<DynamicObject> = Api::namespaced_with(client, &pool.namespace, &resource);
     watcher::watch_object(api, &pool.name)
-        .default_backoff()
+        .backoff(Retry::default())
         .filter_map(move |seen| {
+            if seen.is_ok() {
+                access.heard(&pool.to_string());
+            }
             let said = match seen {
                 Ok(Some(object)) => match pods(&object.data["spec"]) {
                     Ok(pods) => Some(Some(pods)),
@@ -116,7 +125,7 @@ pub(super) fn watch(client: Client, pool: PoolRef) -> impl Stream<Item = Option<
                     Some(None)
                 }
                 Err(error) => {
-                    super::log_failure(&pool.to_string(), &error);
+                    super::failed(&pool.to_string(), &error, &access);
                     None
                 }
             };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lmetric_testkit::fake_api::FakeApi;
+use lmetric_testkit::fake_api::{FakeApi, Refusal as Refused};
 use serde_json::{Value, json};
 
 use super::*;
@@ -16,6 +16,7 @@ struct Bench {
     sets: watch::Receiver<Option<EndpointSet>>,
     settings: watch::Sender<PodEndpoints>,
     token: CancellationToken,
+    access: Access,
 }
 
 impl Drop for Bench {
@@ -60,6 +61,7 @@ fn bench(objects: &[(String, Value)], settings: PodEndpoints, pool: Option<PoolR
     let registry = Arc::new(PodRegistry::default());
     let (settings, followed) = watch::channel(settings);
     let (sender, sets) = watch::channel(None);
+    let access = Access::default();
     let token = CancellationToken::new();
     let discovery = KubernetesDiscovery::new(KubernetesParts {
         client: client.clone(),
@@ -68,6 +70,7 @@ fn bench(objects: &[(String, Value)], settings: PodEndpoints, pool: Option<PoolR
         model: "p".to_owned(),
         settings: followed,
         registry: registry.clone(),
+        access: access.clone(),
     });
     tokio::spawn(discovery.run(sender, token.clone()));
     Bench {
@@ -77,6 +80,7 @@ fn bench(objects: &[(String, Value)], settings: PodEndpoints, pool: Option<PoolR
         sets,
         settings,
         token,
+        access,
     }
 }
 
@@ -270,6 +274,26 @@ async fn a_pool_that_somebody_else_made_names_the_pods() {
     bench.until(&[]).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn only_refused_watches_are_trouble() {
+    for (code, words) in [(401, Some("token")), (403, Some("RoleBinding")), (503, None)] {
+        let bench = bench(&[], selected(&[8000]), None);
+        bench.api.refuse(Refused {
+            method: http::Method::GET,
+            path: "/pods".to_owned(),
+            code,
+            reason: "Refused".to_owned(),
+            message: "no".to_owned(),
+            times: usize::MAX,
+        });
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let trouble = bench.access.trouble();
+        assert_eq!(trouble.is_some(), words.is_some(), "{code}: {trouble:?}");
+        let expected = words.unwrap_or_default();
+        assert!(trouble.unwrap_or_default().contains(expected), "{code}");
+    }
+}
+
 #[tokio::test]
 async fn a_configuration_in_a_config_map_is_read_and_watched() {
     let path = "/api/v1/namespaces/ns/configmaps/p-picker";
@@ -281,7 +305,7 @@ async fn a_configuration_in_a_config_map_is_read_and_watched() {
         name: "p-picker".to_owned(),
     };
     assert_eq!(config_map.read(client).await.expect("it is there"), "one");
-    let mut texts = config_map.watch(client.clone()).boxed();
+    let mut texts = config_map.watch(client.clone(), Access::default()).boxed();
     let mut next = async || {
         tokio::time::timeout(PATIENCE, texts.next())
             .await

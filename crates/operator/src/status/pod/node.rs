@@ -99,7 +99,7 @@ pub(super) fn lost(pod: &Pod, name: &str) -> Finding {
     Finding {
         reason: reason::NODE_LOST,
         message: format!(
-            "node {node} of pod {name} does not answer; bring it back, or delete the node, or taint it node.kubernetes.io/out-of-service"
+            "node {node} of pod {name} does not answer; look at its machine and its kubelet and bring it back; if it is off for good, delete the node, or taint it node.kubernetes.io/out-of-service"
         ),
     }
 }

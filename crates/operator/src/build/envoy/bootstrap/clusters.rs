@@ -15,6 +15,8 @@ pub(super) fn engines() -> Value {
         "connect_timeout": "2s",
         "original_dst_lb_config": {"use_http_header": true, "http_header_name": DESTINATION},
         "circuit_breakers": breakers(),
+        "upstream_connection_options": keepalive(),
+        "upstream_bind_config": {"socket_options": [user_timeout()]},
         "typed_extension_protocol_options": engine_protocol(),
     })
 }
@@ -32,6 +34,8 @@ pub(super) fn any_engine(validated: &Validated) -> Value {
         "lb_policy": "LEAST_REQUEST",
         "connect_timeout": "2s",
         "circuit_breakers": breakers(),
+        "upstream_connection_options": keepalive(),
+        "upstream_bind_config": {"socket_options": [user_timeout()]},
         "load_assignment": {"cluster_name": "any-engine", "endpoints": [{"lb_endpoints": endpoints}]},
         "typed_extension_protocol_options": engine_protocol(),
     })
@@ -141,6 +145,22 @@ fn breakers() -> Value {
         })
     };
     json!({"thresholds": [threshold("DEFAULT"), threshold("HIGH")]})
+}
+
+/// A stream has no time limit: one whose machine is gone would wait for ever. A kernel answers for an engine that computes.
+fn keepalive() -> Value {
+    json!({"tcp_keepalive": {"keepalive_time": 5, "keepalive_interval": 2, "keepalive_probes": 3}})
+}
+
+/// The same for a request that was written and never acknowledged; the kernel would try for a quarter of an hour.
+fn user_timeout() -> Value {
+    json!({
+        "description": "TCP_USER_TIMEOUT of 10 s",
+        "level": 6,
+        "name": 18,
+        "int_value": 10_000,
+        "state": "STATE_PREBIND",
+    })
 }
 
 /// vLLM closes a connection that was idle for 5 s; a request sent into that closing would fail.
