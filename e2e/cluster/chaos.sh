@@ -3,7 +3,9 @@
 # Starts a cluster of its own, runs lmetric-chaos inside it, ends it. Where a
 # cluster cannot run it says so and succeeds, but not under CI. The timeline is
 # BINARIES/../chaos/seed-SEED.json, logs of a run with violations lie beside it.
-#   LMETRIC_KEEP=1   leave the cluster running and take it again next time
+#   LMETRIC_KEEP=1            leave the cluster running
+#   LMETRIC_BUILT=1           the programs are built already
+#   LMETRIC_CHAOS_ONLY=TEXT   only faults whose kind holds TEXT, such as "crash node"
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -38,6 +40,6 @@ finish() {
   if [ -z "${LMETRIC_KEEP:-}" ]; then "$here/cluster.sh" down; fi
 }
 trap finish EXIT
-if [ -z "${LMETRIC_KEEP:-}" ]; then "$here/cluster.sh" down; fi
+"$here/cluster.sh" down
 "$here/cluster.sh" up "$binaries" "$envoy"
 "$here/cluster.sh" exec "$binaries/lmetric-chaos" --seed "$seed" --minutes "$minutes" --out "$out/seed-$seed.json"

@@ -39,6 +39,9 @@ struct Args {
     /// File for the timeline. Default: target/chaos/seed-SEED.json.
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Only faults whose kind holds this text, such as "crash", to study them.
+    #[arg(long, default_value = "", env = "LMETRIC_CHAOS_ONLY")]
+    only: String,
     /// Only print the plan.
     #[arg(long)]
     plan: bool,
@@ -47,9 +50,16 @@ struct Args {
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
-    let length = Duration::from_mins(args.minutes);
+    let options = run::Options {
+        seed: args.seed,
+        length: Duration::from_mins(args.minutes),
+        only: args.only,
+        out: args
+            .out
+            .unwrap_or_else(|| PathBuf::from(format!("target/chaos/seed-{}.json", args.seed))),
+    };
     if args.plan {
-        let plan = plan::Plan::new(args.seed, length);
+        let plan = options.plan();
         for step in &plan.steps {
             let strike = step.strike.as_ref();
             let strike = strike.map_or(String::new(), |(fault, after)| {
@@ -60,13 +70,6 @@ async fn main() -> anyhow::Result<ExitCode> {
         journal::say(&format!("seed {}, plan {}", plan.seed, plan.hash()));
         return Ok(ExitCode::SUCCESS);
     }
-    let options = run::Options {
-        seed: args.seed,
-        length,
-        out: args
-            .out
-            .unwrap_or_else(|| PathBuf::from(format!("target/chaos/seed-{}.json", args.seed))),
-    };
     let facts = run::run(&options).await?;
     Ok(if facts.violations.is_empty() {
         ExitCode::SUCCESS

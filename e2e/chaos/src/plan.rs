@@ -66,6 +66,12 @@ impl Plan {
         Self { seed, steps }
     }
 
+    /// Leaves only the faults whose kind holds `part`, to study them; the plan is another one then.
+    pub(crate) fn only(mut self, part: &str) -> Self {
+        self.steps.retain(|step| step.fault.kind().contains(part));
+        self
+    }
+
     /// Tells two plans apart.
     pub(crate) fn hash(&self) -> String {
         let mut hasher = DefaultHasher::new();

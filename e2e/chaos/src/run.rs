@@ -36,7 +36,17 @@ const COLLECTION: Duration = Duration::from_secs(90);
 pub(crate) struct Options {
     pub(crate) seed: u64,
     pub(crate) length: Duration,
+    pub(crate) only: String,
     pub(crate) out: PathBuf,
+}
+
+impl Options {
+    /// What will happen.
+    pub(crate) fn plan(&self) -> Plan {
+        // a filter must not leave a run without faults before its end
+        let rounds = if self.only.is_empty() { 1 } else { 30 };
+        Plan::new(self.seed, self.length * rounds).only(&self.only)
+    }
 }
 
 /// A run in progress.
@@ -52,7 +62,7 @@ struct Run {
 
 /// Runs the plan of a seed; what happened.
 pub(crate) async fn run(options: &Options) -> anyhow::Result<Facts> {
-    let plan = Plan::new(options.seed, options.length);
+    let plan = options.plan();
     say(&format!(
         "seed {}, {} s, plan {}",
         plan.seed,

@@ -10,7 +10,7 @@ use lmetric_testkit::cluster::{Cluster, path, pool_path, serves_with, small_pool
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore};
 
-pub(crate) use lmetric_testkit::cluster::{MODEL, SYSTEM, condition, image_values, is_true, selector};
+pub(crate) use lmetric_testkit::cluster::{MODEL, SYSTEM, condition, is_true, selector};
 
 /// Time for a pool to become ready.
 pub(crate) const STARTING: Duration = Duration::from_secs(90);
