@@ -6,6 +6,7 @@ ENVOY_VERSION ?= 1.40.0
 TOOLS := .tools
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 SEED ?= 1
+MINUTES ?= 30
 
 export LMETRIC_ENVOY ?= $(CURDIR)/$(TOOLS)/envoy
 
@@ -83,6 +84,10 @@ e2e: e2e-envoy ## all of it: also every failure, lost nodes, upgrades, a real En
 .PHONY: bench
 bench: tools ## 200 pools on a real Kubernetes: time to converge, memory, writes (needs root and Go)
 	@LMETRIC_TESTS=bench:: e2e/cluster/core.sh $(TARGET)/debug $(LMETRIC_ENVOY)
+
+.PHONY: chaos
+chaos: tools ## faults of every kind under load on a real Kubernetes of its own, invariants checked throughout (SEED=n MINUTES=m)
+	@e2e/cluster/chaos.sh $(SEED) $(MINUTES) $(TARGET)/debug $(LMETRIC_ENVOY)
 
 .PHONY: manifests
 manifests: ## render manifests/ and the chart's CRD from the code

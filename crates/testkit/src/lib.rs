@@ -18,6 +18,7 @@ mod mirror;
 mod picker;
 mod process;
 mod stage;
+mod traffic;
 mod wait;
 
 pub use admin::{Admin, EndpointState};
@@ -29,4 +30,5 @@ pub use mirror::{Answered, Asked, Mirror};
 pub use picker::{Picker, PickerOptions};
 pub use process::{Process, Signal, Tool, ToolError};
 pub use stage::{Stage, StageOptions};
+pub use traffic::{Failure, Phase, complete_stream};
 pub use wait::{TimedOut, eventually, poll, wait_until};

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use http::StatusCode;
-use lmetric_testkit::{Client, chat};
+use lmetric_testkit::{Client, Phase, complete_stream};
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -86,25 +85,15 @@ pub(crate) fn all_served(records: &[Record]) -> anyhow::Result<()> {
 /// One stream, complete only if it brought every token.
 pub(crate) async fn stream(client: &Client, id: String, tokens: u32) -> Record {
     let began = Instant::now();
-    let mut refused = false;
-    let outcome = async {
-        let body = chat(MODEL, &format!("tell me about {id}"), tokens, true);
-        let stream = client
-            .stream("/v1/chat/completions", &[("x-request-id", &id)], &body)
-            .await?;
-        refused = stream.status == StatusCode::SERVICE_UNAVAILABLE;
-        ensure!(stream.status.is_success(), "answered {}", stream.status);
-        let (_, usage) = stream.finish().await?;
-        let got = usage.map_or(0, |usage| usage["completion_tokens"].as_u64().unwrap_or(0));
-        ensure!(got == u64::from(tokens), "{got} of {tokens} tokens");
-        anyhow::Ok(())
-    };
-    let error = outcome.await.err().map(|error| format!("{error:#}"));
+    let done = complete_stream(client, &id, MODEL, &format!("tell me about {id}"), tokens).await;
+    let failure = done.err();
     Record {
         id,
         began,
         ended: Instant::now(),
-        error,
-        refused,
+        refused: failure
+            .as_ref()
+            .is_some_and(|failure| failure.phase == Phase::Status(503)),
+        error: failure.map(|failure| failure.to_string()),
     }
 }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use lmetric_testkit::Signal;
-use lmetric_testkit::cluster::path;
 use serde_json::json;
 
 use crate::load::{Load, all_served};
@@ -32,7 +31,7 @@ async fn a_rollout_goes_on_when_the_leading_operator_is_killed() -> anyhow::Resu
                 |pool| pool["status"]["observedGeneration"] == pool["metadata"]["generation"],
             )
             .await?;
-        let leader = leader(stage).await?;
+        let leader = stage.cluster.leader().await?;
         stage
             .cluster
             .signal(SYSTEM, &leader, "operator", Signal::KILL)
@@ -54,26 +53,9 @@ async fn a_rollout_goes_on_when_the_leading_operator_is_killed() -> anyhow::Resu
         stage.ready("p", 2).await?;
         let records = load.finish().await?;
         all_served(&records)?;
-        let next = self::leader(stage).await?;
+        let next = stage.cluster.leader().await?;
         ensure!(!next.is_empty(), "nobody leads");
         Ok(())
     })
     .await
-}
-
-/// Name of the pod whose identity the Lease holds.
-pub(crate) async fn leader(stage: &crate::support::Stage) -> anyhow::Result<String> {
-    let leases = stage
-        .cluster
-        .list(&path("coordination.k8s.io/v1", "leases", SYSTEM, ""), "")
-        .await?;
-    let holders: Vec<_> = leases
-        .iter()
-        .filter_map(|lease| lease["spec"]["holderIdentity"].as_str())
-        .collect();
-    let pods = stage.cluster.pods(SYSTEM, "").await?;
-    pods.into_iter()
-        .map(|pod| pod.name)
-        .find(|name| holders.iter().any(|holder| holder.contains(name.as_str())))
-        .with_context(|| format!("no operator holds a Lease: {holders:?}"))
 }

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lmetric_testkit::Client;
-use lmetric_testkit::cluster::{Cluster, Images, path};
+use lmetric_testkit::cluster::{Cluster, path, pool_path, serves_with, small_pool};
+
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore};
 
-/// Namespace and release of the operator.
-pub(crate) const SYSTEM: &str = "lmetric-system";
-/// Model name of the pools made here.
-pub(crate) const MODEL: &str = "qwen2-7b";
+pub(crate) use lmetric_testkit::cluster::{
+    MODEL, SYSTEM, condition, image_values, is_true, next_image_values, selector,
+};
+
 /// Time for a pool to become ready.
 pub(crate) const STARTING: Duration = Duration::from_secs(90);
 
@@ -99,102 +100,19 @@ fn home(namespace: &str) -> String {
 
 /// Waits until the chart is installed; the first caller does it.
 pub(crate) async fn installed(cluster: &Cluster) -> anyhow::Result<()> {
-    INSTALLED.get_or_try_init(|| install(cluster)).await?;
+    INSTALLED.get_or_try_init(|| cluster.install_chart()).await?;
     Ok(())
-}
-
-/// Installs the chart with the images of this build, unless it is there.
-async fn install(cluster: &Cluster) -> anyhow::Result<()> {
-    let mut args = vec![
-        "upgrade",
-        "--install",
-        "lmetric",
-        "charts/lmetric",
-        "--namespace",
-        SYSTEM,
-    ];
-    args.extend(["--create-namespace", "--wait", "--timeout", "90s"]);
-    let values = image_values(cluster.images());
-    args.extend(values.iter().flat_map(|value| ["--set", value.as_str()]));
-    cluster.helm(&args).await?;
-    Ok(())
-}
-
-/// Chart values that name this build's images.
-pub(crate) fn image_values(images: &Images) -> Vec<String> {
-    values_of(&images.lmetric, &images.envoy)
-}
-
-/// The same under the tags of a next release.
-pub(crate) fn next_image_values(images: &Images) -> Vec<String> {
-    values_of(&images.lmetric_next, &images.envoy_next)
-}
-
-fn values_of(lmetric: &str, envoy: &str) -> Vec<String> {
-    let (repository, tag) = Images::split(lmetric);
-    let (envoy, envoy_tag) = Images::split(envoy);
-    vec![
-        format!("image.repository={repository}"),
-        format!("image.tag={tag}"),
-        format!("envoy.image.repository={envoy}"),
-        format!("envoy.image.tag={envoy_tag}"),
-    ]
-}
-
-/// The label selector of a pool's pods of one kind.
-pub(crate) fn selector(pool: &str, component: &str) -> String {
-    format!("lmetric.io/pool={pool},app.kubernetes.io/component={component}")
-}
-
-/// Status, reason and message of a condition.
-pub(crate) fn condition(object: &Value, kind: &str) -> (String, String, String) {
-    let conditions = object["status"]["conditions"].as_array();
-    let found = conditions
-        .into_iter()
-        .flatten()
-        .find(|condition| condition["type"] == kind);
-    let text = |field: &str| {
-        found
-            .and_then(|condition| condition[field].as_str())
-            .unwrap_or_default()
-            .to_owned()
-    };
-    (text("status"), text("reason"), text("message"))
-}
-
-/// Whether a condition is true and about the object's present generation.
-pub(crate) fn is_true(object: &Value, kind: &str) -> bool {
-    condition(object, kind).0 == "True"
-        && object["status"]["observedGeneration"] == object["metadata"]["generation"]
 }
 
 impl Stage {
-    /// A pool of simulated engines on small shares of this machine, behind an Envoy of its own. They produce 17 tokens a second, so that a
-    /// stream of 10 s costs little.
+    /// A pool of simulated engines in this namespace; see [`small_pool`].
     pub(crate) fn pool(&self, name: &str, replicas: u32) -> Value {
-        let small = |cpu: &str, memory: &str| json!({"requests": {"cpu": cpu, "memory": memory}});
-        json!({
-            "apiVersion": "lmetric.io/v1alpha1",
-            "kind": "InferencePool",
-            "metadata": {"name": name, "namespace": self.namespace},
-            "spec": {
-                "model": {"uri": "hf://Qwen/Qwen2-7B-Instruct", "servedNames": [MODEL], "maxModelLen": 32_768},
-                "engine": {
-                    "image": self.cluster.images().vllm,
-                    "env": [{"name": "VLLM_SIM_FLAGS", "value": "--speed 0.25"}],
-                },
-                "replicas": replicas,
-                "resources": {"cpu": "150m", "memory": "128Mi", "sharedMemory": "16Mi"},
-                "lifecycle": {"startupTimeout": "1m", "drainTimeout": "20s"},
-                "picker": {"resources": small("20m", "64Mi")},
-                "gateway": {"standalone": {"replicas": 1, "resources": small("20m", "64Mi")}},
-            },
-        })
+        small_pool(self.cluster.images(), &self.namespace, name, replicas)
     }
 
     /// Path of a pool, or of their list.
     pub(crate) fn pool_path(&self, name: &str) -> String {
-        path("lmetric.io/v1alpha1", "inferencepools", &self.namespace, name)
+        pool_path(&self.namespace, name)
     }
 
     /// Path of another object of this namespace.
@@ -216,11 +134,7 @@ impl Stage {
         let what = format!("pool {name} to be ready with {replicas} engines");
         self.cluster
             .until(&what, STARTING, &self.pool_path(name), |pool| {
-                let status = &pool["status"];
-                is_true(pool, "Ready")
-                    && ["replicas", "readyReplicas", "updatedReplicas"]
-                        .iter()
-                        .all(|field| status[*field] == replicas)
+                serves_with(pool, replicas)
             })
             .await
     }

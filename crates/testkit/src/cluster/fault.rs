@@ -14,6 +14,26 @@ use crate::wait::poll;
 const STARTING: Duration = Duration::from_secs(90);
 const EVERY: Duration = Duration::from_millis(200);
 
+/// A container, as its runtime names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningContainer(String);
+
+impl RunningContainer {
+    /// Sends a signal to each of its processes.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        for pid in self.processes()? {
+            kill_process(pid, signal)?;
+        }
+        Ok(())
+    }
+
+    fn processes(&self) -> anyhow::Result<Vec<Pid>> {
+        let pids = processes_of(&self.0)?;
+        ensure!(!pids.is_empty(), "container {} has no process", self.0);
+        Ok(pids)
+    }
+}
+
 impl Cluster {
     /// Sends a signal to every process of a container, from outside its pod: SIGKILL is a crash, SIGSTOP a hang.
     pub async fn signal(
@@ -23,16 +43,17 @@ impl Cluster {
         container: &str,
         signal: Signal,
     ) -> anyhow::Result<()> {
-        for pid in self.processes(namespace, pod, container).await? {
-            kill_process(pid, signal)?;
-        }
-        Ok(())
+        let container = self.container(namespace, pod, container).await?;
+        container
+            .signal(signal)
+            .with_context(|| format!("{namespace}/{pod}"))
     }
 
     /// The most memory, bytes, that the processes of a container have held at a time (`VmHWM`).
     pub async fn peak_memory(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<u64> {
         let mut bytes = 0;
-        for pid in self.processes(namespace, pod, container).await? {
+        let container = self.container(namespace, pod, container).await?;
+        for pid in container.processes()? {
             let file = format!("/proc/{}/status", pid.as_raw_nonzero());
             let status = std::fs::read_to_string(&file).with_context(|| file.clone())?;
             let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -44,7 +65,13 @@ impl Cluster {
         Ok(bytes)
     }
 
-    async fn processes(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<Vec<Pid>> {
+    /// A container as it runs now, to be signalled later, whatever becomes of the API server.
+    pub async fn container(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+    ) -> anyhow::Result<RunningContainer> {
         let object = self.get(&path("v1", "pods", namespace, pod)).await?;
         let statuses = object["status"]["containerStatuses"].as_array();
         let id = statuses
@@ -55,12 +82,7 @@ impl Cluster {
             .and_then(|id| id.rsplit_once('/'))
             .with_context(|| format!("{namespace}/{pod} runs no container {container}"))?
             .1;
-        let pids = processes_of(id)?;
-        ensure!(
-            !pids.is_empty(),
-            "{namespace}/{pod}: container {container} has no process"
-        );
-        Ok(pids)
+        Ok(RunningContainer(id.to_owned()))
     }
 
     /// Ends everything on a node at once, as a power cut does: nobody gets a last word from it; its disk stays. The control

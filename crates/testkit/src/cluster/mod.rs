@@ -6,6 +6,8 @@ mod command;
 mod fault;
 mod images;
 mod objects;
+mod operator;
+mod pools;
 mod reach;
 mod requests;
 
@@ -16,8 +18,11 @@ use kube::Client as KubeClient;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 pub use command::Output;
+pub use fault::RunningContainer;
 pub use images::Images;
 pub use objects::path;
+pub use operator::{SYSTEM, image_values, next_image_values};
+pub use pools::{MODEL, condition, is_true, pool_path, selector, serves_with, small_pool};
 pub use reach::PodState;
 pub use requests::{Writes, writes_between};
 

@@ -10,7 +10,6 @@ use serde_json::json;
 use super::{VICTIM, disturbing, figure, is_well, serve_spread, spread};
 use crate::deletion::names;
 use crate::load::{Load, all_served};
-use crate::operator_lost::leader;
 use crate::support::{SYSTEM, Stage, selector};
 
 /// It is killed for so long.
@@ -132,7 +131,7 @@ async fn led(stage: &Stage) -> anyhow::Result<()> {
     poll("the Lease to be renewed", limit, every, || async {
         let now = renewals(stage).await?;
         ensure!(now != before, "{now:?}");
-        leader(stage).await
+        stage.cluster.leader().await
     })
     .await
     .context("no operator leads")?;
