@@ -84,6 +84,12 @@ manifests: ## render manifests/ and the chart's CRD from the code
 chart: ## the chart under many sets of values
 	scripts/fuzz-chart.sh
 
+MINUTES ?= 1
+
+.PHONY: fuzz
+fuzz: ## fuzz every target for MINUTES minutes (nightly compiler, cargo-fuzz; fuzz/README.md)
+	@scripts/fuzz.sh $(MINUTES)
+
 VENV ?= $(HOME)/.cache/lmetric/venv-vllm
 
 .PHONY: e2e-vllm
