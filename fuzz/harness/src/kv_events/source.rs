@@ -118,7 +118,7 @@ impl Fed {
     fn take(&mut self, out: Outcome) {
         for op in out.ops {
             match op {
-                Op::Store { key, .. } => {
+                Op::Store { key, .. } | Op::Adopt { key, .. } => {
                     self.index.insert(ID, key);
                     self.held.insert(key.get());
                 }
