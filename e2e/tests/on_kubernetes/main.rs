@@ -6,7 +6,6 @@ mod bad_objects;
 mod chart;
 mod crds;
 mod deletion;
-mod ext_proc;
 mod gateway;
 mod idle;
 mod load;
