@@ -29,6 +29,7 @@ COPY proto proto
 COPY data data
 COPY demo demo
 COPY e2e e2e
+COPY fuzz/harness fuzz/harness
 ENV CARGO_PROFILE_RELEASE_DEBUG=none CARGO_PROFILE_RELEASE_STRIP=symbols
 RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,id=target-$TARGETPLATFORM \

@@ -6,8 +6,6 @@ ENVOY_VERSION ?= 1.40.0
 TOOLS := .tools
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 SEED ?= 1
-MINUTES ?= 30
-
 export LMETRIC_ENVOY ?= $(CURDIR)/$(TOOLS)/envoy
 
 .PHONY: help
@@ -86,6 +84,7 @@ bench: tools ## 200 pools on a real Kubernetes: time to converge, memory, writes
 	@LMETRIC_TESTS=bench:: e2e/cluster/core.sh $(TARGET)/debug $(LMETRIC_ENVOY)
 
 .PHONY: chaos
+chaos: MINUTES ?= 30
 chaos: tools ## faults of every kind under load on a real Kubernetes of its own, invariants checked throughout (SEED=n MINUTES=m)
 	@e2e/cluster/chaos.sh $(SEED) $(MINUTES) $(TARGET)/debug $(LMETRIC_ENVOY)
 
@@ -106,6 +105,11 @@ paper: build ## the paper's comparisons, simulated: studies, plots and ratios in
 .PHONY: paper-full
 paper-full: build ## the same with every policy, rate and seed
 	LMETRIC=$(TARGET)/release/lmetric FULL=1 scripts/paper.sh target/paper $(TRACES)
+
+.PHONY: fuzz
+fuzz: MINUTES ?= 1
+fuzz: ## fuzz every target for MINUTES minutes (nightly compiler, cargo-fuzz; fuzz/README.md)
+	@scripts/fuzz.sh $(MINUTES)
 
 VENV ?= $(HOME)/.cache/lmetric/venv-vllm
 

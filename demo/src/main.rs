@@ -8,7 +8,7 @@ mod run;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use lmetric_telemetry::command_line;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::options::Options;
@@ -18,7 +18,10 @@ const INTERRUPTED: u8 = 130;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = Options::parse();
+    let options: Options = match command_line::read(std::env::args_os()) {
+        Ok(options) => options,
+        Err(code) => return code,
+    };
     let outcome = tokio::select! {
         outcome = run::demo(&options) => outcome,
         how = interrupted() => {

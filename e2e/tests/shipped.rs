@@ -9,8 +9,11 @@ use std::{
 
 use serde_json::Value;
 
+/// The checkout. Asked at run time: those that share a target folder may share this program.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    let package: PathBuf = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    package.join("..")
 }
 
 fn text(path: &str) -> String {

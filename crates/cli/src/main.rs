@@ -2,14 +2,18 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use lmetric_cli::command::{BAD_INPUT, Cli};
+use lmetric_telemetry::command_line;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match Cli::parse().run() {
+    let cli: Cli = match command_line::read(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
+    match cli.run() {
         Ok(code) => code,
         Err(error) => {
             eprintln!("lmetric: {error:#}");

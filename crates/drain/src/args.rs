@@ -45,10 +45,10 @@ pub struct EngineTask {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArgsError {
     /// No such flag.
-    #[error("{0} is no flag; usage:\n{USAGE}")]
+    #[error("{0} is no flag; see lmetric-drain --help")]
     Unknown(String),
     /// A flag at the end.
-    #[error("{0} needs a value; usage:\n{USAGE}")]
+    #[error("{0} needs a value; see lmetric-drain --help")]
     NoValue(String),
     /// A value of the wrong form.
     #[error("{flag} {value}: write {form}")]
@@ -61,7 +61,7 @@ pub enum ArgsError {
         form: &'static str,
     },
     /// A flag that is needed.
-    #[error("{0} is missing; usage:\n{USAGE}")]
+    #[error("{0} is missing; see lmetric-drain --help")]
     Missing(&'static str),
 }
 
@@ -144,13 +144,13 @@ fn duration(flag: &str, value: &str) -> Result<Duration, ArgsError> {
                 None => (text.strip_suffix('h')?, 3_600),
             },
         };
-        let number: u32 = number.parse().ok()?;
+        let number: u32 = number.parse().ok().filter(|number| *number > 0)?;
         Some(Duration::from_secs(u64::from(number) * seconds))
     };
     read(value).ok_or_else(|| ArgsError::Value {
         flag: flag.to_owned(),
         value: value.to_owned(),
-        form: "a number of seconds, minutes or hours, such as 300s",
+        form: "a number of seconds, minutes or hours from 1 up, such as 300s",
     })
 }
 
@@ -205,6 +205,10 @@ mod tests {
             ("--engin 1", "--engin is no flag"),
             ("--timeout", "--timeout needs a value"),
             ("--timeout 5d", "--timeout 5d: write a number"),
+            (
+                "--timeout 0s",
+                "--timeout 0s: write a number of seconds, minutes or hours from 1 up",
+            ),
             ("--timeout 5s", "--engine is missing"),
             ("--envoy 127.0.0.1:1", "--timeout is missing"),
             (
@@ -214,6 +218,7 @@ mod tests {
         ] {
             let error = line(given).unwrap_err().to_string();
             assert!(error.starts_with(named), "{given}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
         }
         let engine = "--engine 127.0.0.1:8000 --timeout 5s"
             .split_whitespace()

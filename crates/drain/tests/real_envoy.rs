@@ -5,7 +5,7 @@ mod support;
 use std::{
     fs,
     net::{SocketAddr, TcpStream},
-    path::Path,
+    path::PathBuf,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -65,10 +65,8 @@ static_resources:
 
 #[test]
 fn a_request_in_progress_ends_before_envoy_does_and_new_ones_are_turned_away() {
-    let program = std::env::var_os("LMETRIC_ENVOY").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/envoy"),
-        Into::into,
-    );
+    let program =
+        std::env::var_os("LMETRIC_ENVOY").map_or_else(|| package().join("../../.tools/envoy"), Into::into);
     if !program.exists() {
         println!("skipped: no Envoy at {}", program.display());
         return;
@@ -123,4 +121,9 @@ fn a_request_in_progress_ends_before_envoy_does_and_new_ones_are_turned_away() {
     );
     assert_eq!(request.join().unwrap().unwrap().body, "done");
     assert!(TcpStream::connect(proxy).is_err(), "the port is closed");
+}
+
+/// This package's folder. Asked at run time: checkouts that share a target folder may share this program.
+fn package() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
 }

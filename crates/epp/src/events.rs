@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use lmetric_kvevents::{Adoption, EventSink, Op, SourceState};
 use lmetric_prefix::{BlockKey, ContentHash, SharedIndex, SourceId};
-use lmetric_scheduler::{EndpointId, Scheduler};
+use lmetric_scheduler::{Computed, EndpointId, Scheduler};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::clock::Clock;
 
@@ -22,6 +23,48 @@ pub struct IndexSink {
     scheduler: Arc<Scheduler>,
     clock: Clock,
     slots: Mutex<Vec<Option<Slot>>>,
+}
+
+/// Blocks computed alike, in order as (parent, key).
+type Part<'a> = (Computed, &'a [(BlockKey, BlockKey)]);
+
+/// Blocks of a run for the scheduler, in order as (parent, key).
+struct Told {
+    blocks: Vec<(BlockKey, BlockKey)>,
+    /// Lengths of their parts.
+    lengths: SmallVec<[(Computed, usize); 4]>,
+}
+
+impl Told {
+    fn with_capacity(blocks: usize) -> Self {
+        Self {
+            blocks: Vec::with_capacity(blocks),
+            lengths: SmallVec::new(),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.blocks.clear();
+        self.lengths.clear();
+    }
+
+    fn push(&mut self, computed: Computed, block: (BlockKey, BlockKey)) {
+        self.blocks.push(block);
+        match self.lengths.last_mut() {
+            Some((last, length)) if *last == computed => *length += 1,
+            _ => self.lengths.push((computed, 1)),
+        }
+    }
+
+    fn parts(&self) -> SmallVec<[Part<'_>; 4]> {
+        let mut rest = &self.blocks[..];
+        let part = |(computed, length): &(Computed, usize)| {
+            let (part, later) = rest.split_at(*length);
+            rest = later;
+            (*computed, part)
+        };
+        self.lengths.iter().map(part).collect()
+    }
 }
 
 /// Who has a slot, and whether the ledger may believe its events.
@@ -96,16 +139,20 @@ impl IndexSink {
 
 impl EventSink for IndexSink {
     fn apply(&self, source: SourceId, ops: &[Op]) {
-        let mut stored: Vec<(BlockKey, BlockKey)> = Vec::with_capacity(ops.len().min(RUN));
+        let mut told = Told::with_capacity(ops.len().min(RUN));
         for run in ops.chunks(RUN) {
-            stored.clear();
+            told.clear();
             {
                 let mut index = self.index.write();
                 for op in run {
                     match *op {
                         Op::Store { parent, key } => {
                             index.insert(source, key);
-                            stored.push((parent, key));
+                            told.push(Computed::Now, (parent, key));
+                        }
+                        Op::Adopt { parent, key } => {
+                            index.insert(source, key);
+                            told.push(Computed::Earlier, (parent, key));
                         }
                         Op::Infer { key } => {
                             index.insert(source, key);
@@ -120,8 +167,8 @@ impl EventSink for IndexSink {
                     }
                 }
             }
-            if !stored.is_empty() {
-                self.scheduler.stored(source, &stored, self.clock.now());
+            if !told.blocks.is_empty() {
+                self.scheduler.announced(source, &told.parts(), self.clock.now());
             }
         }
     }

@@ -328,7 +328,7 @@ mod tests {
 
     fn settled(line: &str, text: &str) -> Result<Endpoints, String> {
         let words = std::iter::once("lmetric-epp").chain(line.split_whitespace());
-        let (args, _) = Args::read(words.map(OsString::from));
+        let (args, _) = Args::read(words.map(OsString::from)).unwrap();
         settle(&args, text, Path::new("picker.yaml"))
             .map(|(_, endpoints)| endpoints)
             .map_err(|error| error.to_string())
@@ -380,7 +380,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_any_source_the_remedy_is_named() {
-        let (args, _) = Args::read([OsString::from("lmetric-epp")]);
+        let (args, _) = Args::read([OsString::from("lmetric-epp")]).unwrap();
         let error = check(&args).await.expect_err("nothing").to_string();
         assert!(error.contains("--config-map"), "{error}");
     }

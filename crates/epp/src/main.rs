@@ -17,7 +17,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const BAD_CONFIGURATION: u8 = 2;
 
 fn main() -> ExitCode {
-    let (args, ignored) = Args::read(std::env::args_os());
+    let (args, ignored) = match Args::read(std::env::args_os()) {
+        Ok(read) => read,
+        Err(code) => return code,
+    };
     match start(&args, &ignored) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

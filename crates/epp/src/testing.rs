@@ -1,5 +1,7 @@
 //! What the tests of several modules share.
 
+use std::path::PathBuf;
+
 /// A captured answer of vLLM.
 pub(crate) struct Captured {
     pub(crate) content_type: String,
@@ -18,9 +20,19 @@ fn split(message: &[u8]) -> (&str, &[u8]) {
     )
 }
 
+/// This package's folder. Asked at run time: checkouts that share a target folder may share this program.
+fn package() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+}
+
+/// The tokenizer of the tests.
+pub(crate) fn tiny_qwen2() -> PathBuf {
+    package().join("../tokenize/testdata/tiny-qwen2")
+}
+
 fn read(name: &str, side: &str) -> Vec<u8> {
-    let path = format!("{}/testdata/http/{name}.{side}.txt", env!("CARGO_MANIFEST_DIR"));
-    std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+    let path = package().join(format!("testdata/http/{name}.{side}.txt"));
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// The answer captured under `name`.

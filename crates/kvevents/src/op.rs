@@ -13,6 +13,14 @@ pub enum Op {
         /// Key of the block.
         key: BlockKey,
     },
+    /// A block that was announced in an earlier batch, when nobody knew what is before it, found its place: it is held
+    /// and follows `parent`, but nothing was computed now.
+    Adopt {
+        /// Key of the block before.
+        parent: BlockKey,
+        /// Key of the block.
+        key: BlockKey,
+    },
     /// A block that is held by inference (no engine hash): nothing was computed.
     Infer {
         /// Key of the block.

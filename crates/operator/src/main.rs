@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use lmetric_operator::{
     args::{Cli, Command, RunArgs},
     run::run,
 };
-use lmetric_telemetry::Logs;
+use lmetric_telemetry::{Logs, command_line};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -16,9 +15,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const BAD_ARGUMENTS: u8 = 2;
 
 fn main() -> ExitCode {
-    let Cli {
-        command: Command::Run(args),
-    } = Cli::parse();
+    let args = match command_line::read(std::env::args_os()) {
+        Ok(Cli {
+            command: Command::Run(args),
+        }) => args,
+        Err(code) => return code,
+    };
     if let Err(error) = Logs::check(&args.log) {
         eprintln!("lmetric-operator: {error}");
         return ExitCode::from(BAD_ARGUMENTS);

@@ -124,8 +124,8 @@ mod tests {
     /// The manifests hold what the chart renders (`make check-generated`), so that their roles speak for the chart's.
     #[test]
     fn the_roles_of_the_manifests_are_these_tables() {
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/rbac/rbac.yaml");
-        let text = std::fs::read_to_string(file).unwrap();
+        let file = crate::testing::repository().join("manifests/rbac/rbac.yaml");
+        let text = std::fs::read_to_string(&file).unwrap();
         let documents: Vec<serde_json::Value> = text
             .split("\n---")
             .filter_map(|document| serde_yaml::from_str(document).ok())
@@ -138,7 +138,7 @@ mod tests {
             let role = documents
                 .iter()
                 .find(|object| object["metadata"]["name"] == name && object["rules"].is_array())
-                .unwrap_or_else(|| panic!("no role {name} in {file}"));
+                .unwrap_or_else(|| panic!("no role {name} in {}", file.display()));
             assert_eq!(written(role), told(table), "{name}");
         }
     }

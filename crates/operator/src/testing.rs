@@ -1,6 +1,6 @@
 //! Pools, pods and facts for tests. The time is always the same.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use jiff::{Timestamp, ToSpan as _};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
@@ -18,6 +18,13 @@ use crate::{
     validated::{Cluster, Images, Validated},
     watch::Apis,
 };
+
+/// The checkout. Asked at run time: those that share a target folder may share this program.
+pub(crate) fn repository() -> PathBuf {
+    let package: PathBuf = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    package.join("../..")
+}
 
 pub(crate) fn now() -> Timestamp {
     "2026-11-30T12:00:00Z".parse().expect("a time")

@@ -1,11 +1,16 @@
 //! The trimmed definitions say nothing that Envoy's do not.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
 
+/// This package's folder. Asked at run time: checkouts that share a target folder may share this program.
+fn package() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+}
+
 fn ours() -> BTreeSet<String> {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto");
+    let root = package().join("../../proto");
     let file = "envoy/service/ext_proc/v3/external_processor.proto";
     lines(&protox::compile([file], [root]).expect("proto/ compiles"))
 }

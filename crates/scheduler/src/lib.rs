@@ -26,7 +26,7 @@ pub use config::{HotspotAction, SchedulerConfig};
 pub use decisions::{CandidateView, Decision};
 pub use endpoint::{EndpointId, EndpointSpec, EndpointView, ScrapeSample};
 pub use hotspot::HotspotNote;
-pub use ledger::ReservationId;
+pub use ledger::{Computed, ReservationId};
 pub use lmetric_policy::{EngineModel, PolicyKind};
 pub use request::{NoEndpoint, Outcome, Pick, PickRequest, Prompt, SpaceSpec, Subset};
 pub use scheduler::Scheduler;

@@ -11,6 +11,8 @@ mod client;
 pub mod cluster;
 mod engines;
 mod envoy;
+#[cfg(feature = "ext-proc")]
+pub mod ext_proc;
 #[cfg(feature = "kubernetes")]
 pub mod fake_api;
 mod loopback;

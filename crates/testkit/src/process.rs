@@ -92,7 +92,7 @@ fn envoy_path() -> Result<PathBuf, ToolError> {
     if let Some(path) = std::env::var_os("LMETRIC_ENVOY") {
         return Ok(PathBuf::from(path));
     }
-    let from = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let from = package();
     let found = from
         .ancestors()
         .map(|folder| folder.join(".tools/envoy"))
@@ -210,6 +210,12 @@ impl Drop for Process {
             );
         }
     }
+}
+
+/// A package of this checkout: the one that cargo runs, else this one. Checkouts that share a target folder may share this
+/// program.
+pub(crate) fn package() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
 }
 
 #[cfg(test)]

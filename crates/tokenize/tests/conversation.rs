@@ -6,7 +6,7 @@
     reason = "bodies are written where they are used"
 )]
 
-use std::path::Path;
+mod common;
 
 use lmetric_tokenize::{ChatError, ChatRequest, EncodeError, ModelTokenizer, Options};
 use serde_json::{Value, json};
@@ -23,11 +23,7 @@ fn model() -> ModelTokenizer {
 }
 
 fn model_with(options: Options) -> ModelTokenizer {
-    ModelTokenizer::load_with(
-        &Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tiny-qwen2"),
-        options,
-    )
-    .unwrap()
+    ModelTokenizer::load_with(&common::testdata("tiny-qwen2"), options).unwrap()
 }
 
 fn openai(body: Value) -> ChatRequest {

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod common;
+
 use std::path::{Path, PathBuf};
 
 use lmetric_tokenize::{Encode, ModelTokenizer, Options, Pipeline};
@@ -13,7 +15,7 @@ const STRINGS: usize = 20_000;
 
 /// The shipped tokenizer, or one that is checked by hand.
 fn dir() -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tiny-qwen2");
+    let own = common::testdata("tiny-qwen2");
     std::env::var_os("LMETRIC_TOKENIZER").map_or(own, Into::into)
 }
 
@@ -210,7 +212,7 @@ fn evicting_all_the_time_changes_no_ids() {
 
 /// The shipped tokenizer with other flags on its added tokens, in a folder of its own.
 fn flagged(flags: &[&str]) -> tempfile::TempDir {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tiny-qwen2");
+    let own = common::testdata("tiny-qwen2");
     let mut json: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(own.join("tokenizer.json")).unwrap()).unwrap();
     for token in json["added_tokens"].as_array_mut().unwrap() {

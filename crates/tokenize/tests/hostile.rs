@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod common;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,7 +15,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn shipped() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tiny-qwen2")
+    common::testdata("tiny-qwen2")
 }
 
 fn chat(template: &str) -> ChatRequest {

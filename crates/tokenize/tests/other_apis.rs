@@ -6,7 +6,7 @@
     reason = "bodies are written where they are used"
 )]
 
-use std::path::Path;
+mod common;
 
 use lmetric_tokenize::{ChatError, ChatRequest, ModelTokenizer};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn responses(body: Value) -> Result<ChatRequest, ChatError> {
 }
 
 fn render(mut chat: ChatRequest, template: &str) -> String {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tiny-qwen2");
+    let dir = common::testdata("tiny-qwen2");
     let options = lmetric_tokenize::Options {
         chat_template: Some(template.to_owned()),
         ..Default::default()

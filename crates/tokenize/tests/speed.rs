@@ -3,7 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use lmetric_tokenize::{ChatRequest, ModelTokenizer, Tokenized};
@@ -13,7 +15,7 @@ use serde_json::{Map, Value, json};
 const TURNS: usize = 60;
 
 fn dir() -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tiny-qwen2");
+    let own = common::testdata("tiny-qwen2");
     std::env::var_os("LMETRIC_TOKENIZER").map_or(own, Into::into)
 }
 

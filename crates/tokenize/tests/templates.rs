@@ -2,7 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::path::Path;
+mod common;
+
 use std::sync::Arc;
 
 use lmetric_tokenize::{ChatRequest, ModelTokenizer, Options};
@@ -25,7 +26,7 @@ struct Case {
 }
 
 fn model() -> ModelTokenizer {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tiny-qwen2");
+    let dir = common::testdata("tiny-qwen2");
     let clock = Arc::new(|| jiff::civil::date(2026, 3, 7).at(4, 5, 6, 0));
     ModelTokenizer::load_with(
         &dir,
@@ -41,7 +42,7 @@ fn model() -> ModelTokenizer {
 #[test]
 fn templates_render_as_in_jinja2() {
     let model = model();
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/templates/golden.json");
+    let own = common::testdata("templates/golden.json");
     // another file, made by make.py from other templates, can be checked by hand
     let file = std::env::var_os("LMETRIC_TEMPLATES").map_or(own, Into::into);
     let cases: Vec<Case> = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();

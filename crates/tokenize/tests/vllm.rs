@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use std::path::PathBuf;
 
 use lmetric_tokenize::{ChatRequest, ModelTokenizer, Tokenized, engine};
 use serde_json::Value;
@@ -10,7 +12,7 @@ use serde_json::Value;
 const VERSIONS: [&str; 2] = ["vllm-0.32", "vllm-0.16"];
 
 fn testdata() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")
+    common::testdata("")
 }
 
 fn model() -> ModelTokenizer {

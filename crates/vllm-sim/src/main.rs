@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
 use futures::future::{join_all, select_all};
+use lmetric_telemetry::command_line;
 use tokio::signal::unix::{SignalKind, signal};
 use vllm_sim::serve::Serve;
 use vllm_sim::{Args, Fleet};
@@ -29,7 +29,10 @@ async fn start() -> anyhow::Result<ExitCode> {
             Serve::read(std::env::args().skip(2), |name| std::env::var(name).ok())?;
         run(&fleets, &ignored).await
     } else {
-        run(&[Args::parse()], &[]).await
+        match command_line::read(std::env::args_os()) {
+            Ok(args) => run(&[args], &[]).await,
+            Err(code) => Ok(code),
+        }
     }
 }
 

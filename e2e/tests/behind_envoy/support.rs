@@ -8,9 +8,16 @@ use lmetric_testkit::{Answer, Plug, Stage, StageOptions, eventually};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::Value;
 
+/// The checkout. Asked at run time: those that share a target folder may share this program.
+pub(crate) fn repository() -> PathBuf {
+    let package: PathBuf = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    package.join("..")
+}
+
 /// The tiny Qwen2 tokenizer and chat template.
 pub(crate) fn tokenizer() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../crates/tokenize/testdata/tiny-qwen2")
+    repository().join("crates/tokenize/testdata/tiny-qwen2")
 }
 
 /// Two engines that answer at once, with a tokenizer.

@@ -2,7 +2,6 @@
 
 use std::{
     net::{IpAddr, SocketAddr, TcpStream},
-    path::Path,
     process::Command,
     time::Duration,
 };
@@ -45,7 +44,7 @@ async fn explain_names_the_winner_of_a_request() {
 #[ignore = "needs the built programs and Envoy: make e2e"]
 async fn an_interrupted_demo_leaves_nothing_running() {
     let folder = tempfile::tempdir().unwrap();
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let repository = crate::support::repository();
     let trace = repository.join("data/mooncake-conversation-10min.jsonl");
     let program = Tool::Demo.path().unwrap();
     let args = [

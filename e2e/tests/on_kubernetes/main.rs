@@ -7,7 +7,6 @@ mod bench;
 mod chart;
 mod crds;
 mod deletion;
-mod ext_proc;
 mod failures;
 mod gateway;
 mod idle;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use lmetric_testkit::cluster::{Images, PodState};
+use lmetric_testkit::ext_proc::{Choice, Exchange, channel};
 use lmetric_testkit::{Admin, chat, poll};
 use serde_json::{Value, json};
 
-use crate::ext_proc::{Gateway, Said};
 use crate::support::{MODEL, on_stage};
 
 const CRD: &str = "e2e/testdata/gie/inferencepools.yaml";
@@ -54,16 +54,15 @@ async fn the_picker_stands_in_for_the_inference_extensions_own() -> anyhow::Resu
             .await?;
         let admin = Admin::new(stage.cluster.pod(&pickers[0], 9090)?.to());
         admin.ready_endpoints(4, SOON).await?;
-        let gateway = Gateway::new(stage.cluster.pod(&pickers[0], 9002)?.to())?;
+        let gateway = channel(stage.cluster.pod(&pickers[0], 9002)?.to(), true)?;
 
         // requests that go on: each next one finds an idle rank
         let mut open = Vec::new();
         let mut chosen = BTreeSet::new();
         for at in 0..4 {
-            let exchange = gateway
-                .chat(&chat(MODEL, &format!("question {at}"), 8, true))
-                .await?;
-            if let Said::To(endpoint) = exchange.said {
+            let question = chat(MODEL, &format!("question {at}"), 8, true);
+            let (exchange, choice) = Exchange::chat(&gateway, &question).await?;
+            if let Choice::Endpoint(endpoint) = choice {
                 chosen.insert(endpoint);
             }
             open.push(exchange);
@@ -76,8 +75,8 @@ async fn the_picker_stands_in_for_the_inference_extensions_own() -> anyhow::Resu
             SOON,
             Duration::from_millis(300),
             || async {
-                match gateway.chat(&nobody).await.map(|exchange| exchange.said) {
-                    Ok(Said::Status(404)) => Ok(()),
+                match Exchange::chat(&gateway, &nobody).await.map(|(_, choice)| choice) {
+                    Ok(Choice::Answer(404)) => Ok(()),
                     other => Err(format!("{other:?}")),
                 }
             },
@@ -89,11 +88,11 @@ async fn the_picker_stands_in_for_the_inference_extensions_own() -> anyhow::Resu
         admin.ready_endpoints(2, SOON).await?;
         let stays = addresses(&engines[1..])?;
         for _ in 0..6 {
-            let exchange = gateway.chat(&chat(MODEL, "still there?", 8, true)).await?;
+            let question = chat(MODEL, "still there?", 8, true);
+            let (exchange, choice) = Exchange::chat(&gateway, &question).await?;
             ensure!(
-                matches!(exchange.said, Said::To(endpoint) if stays.contains(&endpoint)),
-                "{:?} after one engine left",
-                exchange.said
+                matches!(choice, Choice::Endpoint(endpoint) if stays.contains(&endpoint)),
+                "{choice:?} after one engine left"
             );
             open.push(exchange);
         }

@@ -1,11 +1,11 @@
 //! The definition of InferencePool has the form that the API server and people want.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use lmetric_api::pool;
 use serde_json::Value;
 
-use crate::support;
+use crate::support::{self, package};
 
 /// Paths of all fields that break `rule`, beside the top level, which is Kubernetes' own.
 fn breaking(rule: impl Fn(&str, &Value) -> bool) -> Vec<String> {
@@ -22,7 +22,7 @@ fn breaking(rule: impl Fn(&str, &Value) -> bool) -> Vec<String> {
 
 #[test]
 fn the_committed_definition_is_the_generated_one() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crds/inferencepools.lmetric.io.yaml");
+    let path = package().join("../../crds/inferencepools.lmetric.io.yaml");
     let committed = fs::read_to_string(&path).expect("the definition is committed");
     assert!(
         committed == pool::definition_yaml(),

@@ -1,6 +1,6 @@
 //! As much of the API server as a test of rules needs: defaults, structure, CEL.
 
-use std::{fs, path::Path};
+use std::{fs, path::PathBuf};
 
 use lmetric_api::pool;
 use serde_json::Value;
@@ -24,11 +24,14 @@ pub(crate) fn walk(schema: &Value, at: &str, visit: &mut impl FnMut(&str, &Value
     }
 }
 
+/// This package's folder. Asked at run time: checkouts that share a target folder may share this program.
+pub(crate) fn package() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+}
+
 /// Files of `testdata/{folder}`: name, text.
 pub(crate) fn files(folder: &str) -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("testdata")
-        .join(folder);
+    let folder = package().join("testdata").join(folder);
     let mut files: Vec<_> = fs::read_dir(&folder)
         .expect("testdata")
         .map(|entry| entry.expect("an entry").path())

@@ -47,10 +47,7 @@ pub fn run(args: &ReportArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> 
     } = args;
     let studies = open_studies(runs)?;
     if !studies.is_empty() {
-        let studies = study::Studies {
-            studies: &studies,
-            baseline: baseline.as_deref().unwrap_or("lmetric"),
-        };
+        let studies = study::Studies::new(&studies, baseline.as_deref())?;
         write_whole(page, studies.render().as_bytes())?;
         if let Some(path) = json {
             let mut text = serde_json::to_vec_pretty(&studies.json()).context("a report is always JSON")?;

@@ -3,9 +3,10 @@
 mod gie;
 mod over;
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{ArgAction, Parser};
+use lmetric_telemetry::command_line;
 
 pub use gie::{Ignored, duration, translate};
 
@@ -116,9 +117,10 @@ pub struct Overrides {
 }
 
 impl Args {
-    /// Reads the command line, and says which of its flags mean nothing here. Ends the process for a bad one, and for --help.
-    pub fn read(words: impl IntoIterator<Item = OsString>) -> (Self, Vec<Ignored>) {
+    /// Reads the command line, and says which of its flags mean nothing here. The status to end with for a bad one, and for
+    /// --help.
+    pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<(Self, Vec<Ignored>), ExitCode> {
         let (words, ignored) = translate(words);
-        (Self::parse_from(words), ignored)
+        Ok((command_line::read(words)?, ignored))
     }
 }

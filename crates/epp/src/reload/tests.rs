@@ -12,6 +12,7 @@ use crate::{
     scrape::EngineClient,
     server::ExtProcServer,
     stream::Limits,
+    testing::tiny_qwen2,
     tokenizers::{
         Pauses, TokenizersParts,
         hub::{Cache, Environment, Hub},
@@ -49,7 +50,7 @@ struct Bench {
 
 async fn bench(line: &str, texts: Vec<String>) -> Bench {
     let words = std::iter::once("lmetric-epp").chain(line.split_whitespace());
-    let (args, _) = Args::read(words.map(Into::into));
+    let (args, _) = Args::read(words.map(Into::into)).unwrap();
     let file = PathBuf::from("configmap/ns/p-picker/picker.yaml");
     let (running, endpoints) = settle(&args, START, &file).expect("a good configuration");
     let Endpoints::Kubernetes(pods) = endpoints else {
@@ -171,7 +172,7 @@ async fn what_is_bound_or_built_waits_for_a_restart() {
 #[tokio::test]
 async fn models_tokenizing_and_scraping_change_at_once() {
     let mut bench = bench("", Vec::new()).await;
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tokenize/testdata/tiny-qwen2");
+    let folder = tiny_qwen2();
     let text = |models: &str| {
         format!(
             "{START}models: [{{names: [m, alias]{models}}}]\ntokens: {{threads: 3, budget: 1s}}\nscrape: {{busy: 2s}}\n"

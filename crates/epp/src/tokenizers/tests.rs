@@ -1,6 +1,5 @@
 use std::{
     net::SocketAddr,
-    path::Path,
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
 };
 
@@ -11,6 +10,7 @@ use super::*;
 use crate::{
     metrics::PlaceMetrics,
     scrape::EngineClient,
+    testing::tiny_qwen2,
     tokens::{EngineTokens, GroupMap, Pool, Rung},
 };
 use hub::{Cache, Environment};
@@ -68,10 +68,6 @@ impl Bench {
     }
 }
 
-fn tiny() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tokenize/testdata/tiny-qwen2")
-}
-
 fn any() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
@@ -103,7 +99,7 @@ async fn a_site_that_comes_late_is_tried_until_it_is_there() {
         match tries.fetch_add(1, SeqCst) {
             0..2 => Answered::new(503, ""),
             2 => Answered::new(401, ""),
-            _ => std::fs::read(tiny().join(file))
+            _ => std::fs::read(tiny_qwen2().join(file))
                 .map_or(Answered::new(404, ""), |bytes| Answered::new(200, bytes)),
         }
     })
@@ -146,7 +142,7 @@ async fn a_failure_is_told_of_and_another_source_ends_it() {
     assert_eq!(bench.states.now()["m"].state, "waiting");
     bench
         .tokenizers
-        .set(&[model(Some(TokenizerSource::Folder(tiny())))]);
+        .set(&[model(Some(TokenizerSource::Folder(tiny_qwen2())))]);
     bench
         .until("the tokenizer", |state| state.state == "loaded")
         .await;
@@ -160,7 +156,7 @@ async fn a_failure_is_told_of_and_another_source_ends_it() {
 #[tokio::test]
 async fn files_that_a_disk_has_spoilt_are_downloaded_again() {
     let mut bench = bench();
-    let mirror = Mirror::hub(any(), &tiny(), None).await.expect("a port");
+    let mirror = Mirror::hub(any(), &tiny_qwen2(), None).await.expect("a port");
     let hub = Hub::new(Cache::new(bench.cache.path()), Environment::default());
     let TokenizerSource::Repository(repository) = from(&mirror.url()) else {
         panic!("a repository");
@@ -177,7 +173,7 @@ async fn files_that_a_disk_has_spoilt_are_downloaded_again() {
 #[tokio::test]
 async fn a_tokenizer_that_is_no_longer_wanted_is_not_taken() {
     let bench = bench();
-    let tokenizer = Arc::new(ModelTokenizer::load(&tiny()).expect("the test tokenizer"));
+    let tokenizer = Arc::new(ModelTokenizer::load(&tiny_qwen2()).expect("the test tokenizer"));
     let [old, new] = ["http://old", "http://new"].map(from);
     bench.ladder.set_models(&[model(Some(new.clone()))]);
     assert!(!bench.ladder.install(&"m".into(), &old, &tokenizer));

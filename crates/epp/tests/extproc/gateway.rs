@@ -9,7 +9,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use hyper_util::rt::TokioIo;
 use lmetric_api::Tls;
 use lmetric_epp::{
     guard::{Place, Placement, Reservation},
@@ -21,36 +20,22 @@ use lmetric_epp::{
     tls::ServerTls,
 };
 use lmetric_prefix::SourceId;
-use lmetric_proto::{
-    core::{HeaderMap, HeaderValue},
-    ext_proc::{
-        HeaderMutation, HttpBody, HttpHeaders, ProcessingRequest, ProcessingResponse, ProtocolConfiguration,
-        body_mutation::Mutation, external_processor_client::ExternalProcessorClient,
-        processing_request::Request, processing_response::Response,
-    },
-    mode::processing_mode::BodySendMode,
-};
+use lmetric_proto::ext_proc::{ProcessingRequest, ProcessingResponse};
 use lmetric_scheduler::{EndpointId, Outcome, Pick, ReservationId};
-use parking_lot::Mutex;
-use rustls::{
-    ClientConfig, DigitallySignedStruct, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::ring,
+use lmetric_testkit::ext_proc;
+pub(crate) use lmetric_testkit::ext_proc::{
+    message::{duplex, last, light, request_body, request_headers, response_body, response_headers},
+    reply::{self, header, removed},
 };
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use parking_lot::Mutex;
 use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::mpsc,
+    net::TcpListener,
     task::JoinHandle,
     time::{sleep, timeout},
 };
-use tokio_rustls::TlsConnector;
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{
-    Code, Streaming,
-    transport::{Channel, Endpoint},
-};
+use tonic::{Code, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 pub(crate) const BODY_LIMIT: usize = 32 << 20;
@@ -229,17 +214,7 @@ impl Gateway {
 
     /// One on this channel.
     pub(crate) async fn exchange_on(channel: &Channel) -> Exchange {
-        let (sender, messages) = mpsc::channel(4);
-        let mut client = ExternalProcessorClient::new(channel.clone()).max_decoding_message_size(1 << 20);
-        let replies = client
-            .process(ReceiverStream::new(messages))
-            .await
-            .expect("a stream")
-            .into_inner();
-        Exchange {
-            sender: Some(sender),
-            replies,
-        }
+        Exchange(ext_proc::Exchange::open(channel).await.expect("a stream"))
     }
 
     pub(crate) async fn wait_for(&self, condition: impl Fn(&Self) -> bool) {
@@ -268,109 +243,30 @@ impl Gateway {
     }
 }
 
-pub(crate) struct Exchange {
-    sender: Option<mpsc::Sender<ProcessingRequest>>,
-    replies: Streaming<ProcessingResponse>,
-}
+/// [`ext_proc::Exchange`] whose faults end the test.
+pub(crate) struct Exchange(ext_proc::Exchange);
 
 impl Exchange {
     pub(crate) async fn send(&mut self, message: ProcessingRequest) {
-        let sender = self.sender.as_ref().expect("still open");
-        sender.send(message).await.expect("the stream is open");
+        self.0.send(message).await.expect("the stream is open");
     }
 
     pub(crate) async fn receive(&mut self) -> ProcessingResponse {
-        let reply = timeout(PATIENCE, self.replies.message())
-            .await
-            .expect("a reply in time");
-        reply.expect("no error").expect("a reply, not the end")
+        self.0.receive().await.expect("a reply")
     }
 
     pub(crate) fn half_close(&mut self) {
-        self.sender = None;
+        self.0.half_close();
     }
 
     /// How the stream ends, nothing more being sent on it.
     pub(crate) async fn end(&mut self) -> Code {
-        match timeout(PATIENCE, self.replies.message())
-            .await
-            .expect("the end in time")
-        {
-            Ok(None) => Code::Ok,
-            Ok(Some(reply)) => panic!("one more reply: {reply:?}"),
-            Err(status) => status.code(),
-        }
+        self.0.end().await.expect("the end")
     }
 }
 
 fn connect(port: u16, is_tls: bool) -> Channel {
-    let provider = Arc::new(ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Unverified))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    let connector = TlsConnector::from(Arc::new(config));
-    let endpoint = Endpoint::try_from(format!("http://127.0.0.1:{port}")).expect("an address");
-    endpoint.connect_with_connector_lazy(tower::service_fn(move |_| {
-        let connector = connector.clone();
-        async move {
-            let stream = TcpStream::connect(("127.0.0.1", port)).await?;
-            stream.set_nodelay(true)?;
-            let io: Box<dyn Io> = if is_tls {
-                let name = ServerName::try_from("picker").expect("a name");
-                let stream = connector.connect(name, stream).await?;
-                assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-                Box::new(stream)
-            } else {
-                Box::new(stream)
-            };
-            Ok::<_, std::io::Error>(TokioIo::new(io))
-        }
-    }))
-}
-
-trait Io: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
-impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Io for T {}
-
-/// Proxies do not verify the picker's certificate.
-#[derive(Debug)]
-struct Unverified;
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        ring::default_provider()
-            .signature_verification_algorithms
-            .supported_schemes()
-    }
+    ext_proc::channel(([127, 0, 0, 1], port).into(), is_tls).expect("an address")
 }
 
 pub(crate) async fn health(channel: Channel, service: &str) -> Result<i32, Code> {
@@ -383,139 +279,12 @@ pub(crate) async fn health(channel: Channel, service: &str) -> Result<i32, Code>
         .map_err(|status| status.code())
 }
 
-fn message(request: Request) -> ProcessingRequest {
-    ProcessingRequest {
-        request: Some(request),
-        ..ProcessingRequest::default()
-    }
-}
-
-fn map(headers: &[(&str, &str)]) -> HeaderMap {
-    let headers = headers
-        .iter()
-        .map(|(key, value)| HeaderValue {
-            key: (*key).to_owned(),
-            value: String::new(),
-            raw_value: Bytes::copy_from_slice(value.as_bytes()),
-        })
-        .collect();
-    HeaderMap { headers }
-}
-
-pub(crate) fn request_headers(more: &[(&str, &str)], end_of_stream: bool) -> ProcessingRequest {
-    let mut headers = vec![(":method", "POST"), (":path", "/v1/chat/completions")];
-    headers.extend(more);
-    message(Request::RequestHeaders(HttpHeaders {
-        headers: Some(map(&headers)),
-        end_of_stream,
-    }))
-}
-
-pub(crate) fn request_body(body: impl Into<Bytes>, end_of_stream: bool) -> ProcessingRequest {
-    message(Request::RequestBody(HttpBody {
-        body: body.into(),
-        end_of_stream,
-    }))
-}
-
-pub(crate) fn response_headers(status: u16, end_of_stream: bool) -> ProcessingRequest {
-    message(Request::ResponseHeaders(HttpHeaders {
-        headers: Some(map(&[
-            (":status", &status.to_string()),
-            ("content-type", "text/event-stream"),
-        ])),
-        end_of_stream,
-    }))
-}
-
-pub(crate) fn response_body(body: &'static str) -> ProcessingRequest {
-    message(Request::ResponseBody(HttpBody {
-        body: body.into(),
-        end_of_stream: false,
-    }))
-}
-
-/// The same message, ending the response.
-pub(crate) fn last(mut message: ProcessingRequest) -> ProcessingRequest {
-    if let Some(Request::ResponseBody(body)) = &mut message.request {
-        body.end_of_stream = true;
-    }
-    message
-}
-
-fn announcing(
-    mut message: ProcessingRequest,
-    request: BodySendMode,
-    response: BodySendMode,
-) -> ProcessingRequest {
-    message.protocol_config = Some(ProtocolConfiguration {
-        request_body_mode: request.into(),
-        response_body_mode: response.into(),
-        send_body_without_waiting_for_header_response: false,
-    });
-    message
-}
-
-/// Announces FULL_DUPLEX_STREAMED both ways.
-pub(crate) fn duplex(message: ProcessingRequest) -> ProcessingRequest {
-    announcing(
-        message,
-        BodySendMode::FullDuplexStreamed,
-        BodySendMode::FullDuplexStreamed,
-    )
-}
-
-/// Announces BUFFERED requests and no response bodies.
-pub(crate) fn light(message: ProcessingRequest) -> ProcessingRequest {
-    announcing(message, BodySendMode::Buffered, BodySendMode::None)
-}
-
-fn mutation(reply: &ProcessingResponse) -> Option<&HeaderMutation> {
-    match reply.response.as_ref()? {
-        Response::RequestHeaders(headers) => headers.response.as_ref()?.header_mutation.as_ref(),
-        Response::RequestBody(body) => body.response.as_ref()?.header_mutation.as_ref(),
-        Response::ImmediateResponse(answer) => answer.headers.as_ref(),
-        _ => None,
-    }
-}
-
-/// A header that the reply sets.
-pub(crate) fn header(reply: &ProcessingResponse, name: &str) -> Option<String> {
-    let headers = mutation(reply)?
-        .set_headers
-        .iter()
-        .filter_map(|option| option.header.as_ref());
-    let header = headers.into_iter().find(|header| header.key == name)?;
-    String::from_utf8(header.raw_value.to_vec()).ok()
-}
-
-/// Headers that the reply removes.
-pub(crate) fn removed(reply: &ProcessingResponse) -> Vec<&str> {
-    mutation(reply).map_or_else(Vec::new, |mutation| {
-        mutation.remove_headers.iter().map(String::as_str).collect()
-    })
-}
-
 /// A piece of a body on its way back, and whether it is the last.
 pub(crate) fn piece(reply: &ProcessingResponse) -> (Bytes, bool) {
-    let body = match &reply.response {
-        Some(Response::RequestBody(body) | Response::ResponseBody(body)) => body,
-        other => panic!("a body reply: {other:?}"),
-    };
-    let mutation = body
-        .response
-        .as_ref()
-        .and_then(|common| common.body_mutation.as_ref());
-    match mutation.and_then(|mutation| mutation.mutation.as_ref()) {
-        Some(Mutation::StreamedResponse(piece)) => (piece.body.clone(), piece.end_of_stream),
-        other => panic!("a piece of the body: {other:?}"),
-    }
+    reply::piece(reply).unwrap_or_else(|| panic!("a piece of a body: {reply:?}"))
 }
 
 /// Status of an answer of the picker's own.
 pub(crate) fn status(reply: &ProcessingResponse) -> i32 {
-    match &reply.response {
-        Some(Response::ImmediateResponse(answer)) => answer.status.expect("a status").code,
-        other => panic!("an answer: {other:?}"),
-    }
+    reply::status(reply).unwrap_or_else(|| panic!("an answer: {reply:?}"))
 }

@@ -1,6 +1,6 @@
 //! The token ladder: which rung answers, and how long it may take.
 
-use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
 use lmetric_api::Tokens;
@@ -21,7 +21,10 @@ const SETTINGS: Tokens = Tokens {
 };
 
 fn with_tokenizer(settings: Tokens) -> Stage {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tokenize/testdata/tiny-qwen2");
+    // asked at run time: checkouts that share a target folder may share this program
+    let package: PathBuf = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    let folder = package.join("../tokenize/testdata/tiny-qwen2");
     let group = GroupTokens {
         source: None,
         tokenizer: Some(Arc::new(

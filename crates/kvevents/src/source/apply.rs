@@ -65,6 +65,8 @@ pub(super) struct Cache {
     contents: Vec<ContentHash>,
     stats: SourceStats,
     searches: u32,
+    /// Number of the batch that is applied.
+    batch: u64,
 }
 
 impl Cache {
@@ -91,6 +93,7 @@ impl Cache {
             contents: Vec::new(),
             stats: SourceStats::default(),
             searches: 0,
+            batch: 0,
         }
     }
 
@@ -145,6 +148,7 @@ impl Cache {
             return applied;
         }
         self.searches = 0;
+        self.batch += 1;
         let mut decoder = std::mem::take(&mut self.decoder);
         let read = decoder.decode(payload, |event| match event {
             Event::Stored(stored) => self.stored(&stored, adopt, ops),
@@ -302,7 +306,7 @@ impl Cache {
                 self.adopt_children(engine_hash, node, ops);
                 before = Some(Before::Node(node));
             } else if let Some(parent) = parent {
-                if !self.orphans.add_copy(engine_hash) {
+                if !self.orphans.add_copy(engine_hash, self.batch) {
                     if !self.make_room_for_orphan() {
                         return;
                     }
@@ -311,6 +315,7 @@ impl Cache {
                         parent,
                         content,
                         copies: 1,
+                        batch: self.batch,
                     });
                 }
                 self.count_store(ops);
@@ -369,11 +374,17 @@ impl Cache {
                     parent: _,
                     content,
                     copies,
+                    batch,
                 } = orphan;
+                let cause = if batch == self.batch {
+                    Cause::Computed
+                } else {
+                    Cause::Earlier
+                };
                 // an orphan becomes a block, so the number of entries stays
-                let child =
-                    self.blocks
-                        .store(hash, Before::Node(node), content, copies, Cause::Computed, ops);
+                let child = self
+                    .blocks
+                    .store(hash, Before::Node(node), content, copies, cause, ops);
                 self.stats.adopted += 1;
                 parents.push((hash, child));
             }

@@ -38,6 +38,8 @@ pub(super) enum Before {
 pub(super) enum Cause {
     /// The engine computed it.
     Computed,
+    /// The engine computed it some time ago.
+    Earlier,
     /// The engine only told us that it has it.
     Reported,
 }
@@ -161,6 +163,7 @@ impl Blocks {
         self.lead_to(hash, node, copies);
         ops.push(match cause {
             Cause::Computed => Op::Store { parent, key },
+            Cause::Earlier => Op::Adopt { parent, key },
             Cause::Reported => Op::Infer { key },
         });
         node

@@ -17,6 +17,8 @@ pub(super) struct Orphan {
     pub(super) parent: u64,
     pub(super) content: ContentHash,
     pub(super) copies: u16,
+    /// Number of the batch that announced it last.
+    pub(super) batch: u64,
 }
 
 impl Orphan {
@@ -77,13 +79,14 @@ impl Orphans {
         self.position(hash).map(|at| &self.entries[at as usize].orphan)
     }
 
-    /// One more copy; false when `hash` is no orphan.
-    pub(super) fn add_copy(&mut self, hash: EngineHash) -> bool {
+    /// One more copy, announced by `batch`; false when `hash` is no orphan.
+    pub(super) fn add_copy(&mut self, hash: EngineHash, batch: u64) -> bool {
         let Some(at) = self.position(hash) else {
             return false;
         };
-        let copies = &mut self.entries[at as usize].orphan.copies;
-        *copies = copies.saturating_add(1);
+        let orphan = &mut self.entries[at as usize].orphan;
+        orphan.copies = orphan.copies.saturating_add(1);
+        orphan.batch = batch;
         true
     }
 

@@ -1,6 +1,8 @@
 //! The ZeroMQ transport: one task per source. Every task owns its sockets and its state machine, so that no
 //! publisher can hold up another.
 
+#[cfg(feature = "fuzzing")]
+mod hear;
 mod replays;
 mod socket;
 mod task;
@@ -8,6 +10,8 @@ mod zmtp;
 
 use std::sync::Arc;
 
+#[cfg(feature = "fuzzing")]
+pub use hear::{Heard, hear};
 use lmetric_prefix::{BlockKey, BlockSize, KeySeed, SourceId};
 pub use replays::{Replays, Timing};
 use task::{Request, Settings, Shown, Task};

@@ -1,6 +1,6 @@
 //! Reads `testdata/`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -26,7 +26,10 @@ impl Line {
 }
 
 pub(crate) fn testdata() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")
+    // asked at run time: checkouts that share a target folder may share this program
+    let package: PathBuf = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    package.join("testdata")
 }
 
 pub(crate) fn hex(text: &str) -> Vec<u8> {

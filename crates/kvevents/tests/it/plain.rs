@@ -134,6 +134,7 @@ pub(crate) struct Applied {
     pub(crate) held: BTreeSet<u64>,
     pub(crate) gapless: bool,
     pub(crate) stores: Vec<(BlockKey, BlockKey)>,
+    pub(crate) adopted: Vec<(BlockKey, BlockKey)>,
     pub(crate) commands: Vec<Command>,
 }
 
@@ -146,6 +147,7 @@ impl Applied {
             held: BTreeSet::new(),
             gapless: true,
             stores: Vec::new(),
+            adopted: Vec::new(),
             commands: Vec::new(),
         }
     }
@@ -155,6 +157,11 @@ impl Applied {
             match op {
                 Op::Store { parent, key } => {
                     self.stores.push((parent, key));
+                    self.index.insert(ID, key);
+                    self.held.insert(key.get());
+                }
+                Op::Adopt { parent, key } => {
+                    self.adopted.push((parent, key));
                     self.index.insert(ID, key);
                     self.held.insert(key.get());
                 }

@@ -66,6 +66,23 @@ fn orphans_wait_for_their_parent_and_are_adopted_with_all_that_follows() {
 }
 
 #[test]
+fn a_block_that_finds_its_place_was_computed_when_it_was_announced() {
+    let mut fed = Fed::new(64);
+    let chain = Chain::new(1, 6);
+    let pair = |at: usize| (chain.keys[at - 1], chain.keys[at]);
+    fed.feed(&chain.stored(4..6));
+    // block 3 and its parent come in one batch, and it is announced first
+    fed.feed(&batch(vec![chain.event(3..4), chain.event(0..3)]));
+    assert!(fed.holds(&chain.keys));
+    let root = plain::root(None, None, BLOCK);
+    assert_eq!(
+        fed.applied.stores,
+        [(root, chain.keys[0]), pair(1), pair(2), pair(3)]
+    );
+    assert_eq!(fed.applied.adopted, [pair(4), pair(5)]);
+}
+
+#[test]
 fn orphans_can_be_removed_and_keep_count_of_their_copies() {
     let mut fed = Fed::new(64);
     let chain = Chain::new(1, 3);

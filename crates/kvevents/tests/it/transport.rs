@@ -29,7 +29,7 @@ impl EventSink for Sink {
         let mut held = self.held.lock();
         for op in ops {
             match *op {
-                Op::Store { key, .. } | Op::Infer { key } => {
+                Op::Store { key, .. } | Op::Adopt { key, .. } | Op::Infer { key } => {
                     held.insert((source.0, key.get()));
                 }
                 Op::Remove { key } => assert!(held.remove(&(source.0, key.get()))),

@@ -15,6 +15,7 @@ pub(crate) use account::{Load, close, detach, end_output, follow_by_rate, open};
 pub(crate) use claims::{Claims, KeyMap};
 pub(crate) use clock::{Rates, WorkClock, advance};
 pub(crate) use overlay::held_run;
+pub use progress::Computed;
 pub(crate) use progress::stored;
 pub(crate) use reservation::Reservation;
 pub(crate) use slab::Slab;

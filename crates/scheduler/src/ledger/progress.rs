@@ -11,20 +11,36 @@ use super::{
 };
 use crate::{Time, endpoint::Endpoint};
 
+/// When blocks were computed that an engine tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Computed {
+    /// Since it told last.
+    Now,
+    /// Before; where they belong is known only now. They say nothing of its speed, nor of prompts that are new.
+    Earlier,
+}
+
 /// Blocks were stored, in order as (parent, key). O(blocks + reservations that they advance).
-pub(crate) fn stored(slab: &mut Slab, endpoint: &mut Endpoint, blocks: &[(BlockKey, BlockKey)], now: Time) {
-    endpoint.strangers += strangers(endpoint, blocks);
-    if endpoint.load.q > endpoint.load.by_clock
-        && let Some(size) = endpoint.spec.block_size
-    {
-        endpoint.rate.add(blocks.len() as u64 * u64::from(size.get()));
+pub(crate) fn stored(
+    slab: &mut Slab,
+    endpoint: &mut Endpoint,
+    parts: &[(Computed, &[(BlockKey, BlockKey)])],
+    now: Time,
+) {
+    for (_, blocks) in parts.iter().filter(|(computed, _)| *computed == Computed::Now) {
+        endpoint.strangers += strangers(endpoint, blocks);
+        if endpoint.load.q > endpoint.load.by_clock
+            && let Some(size) = endpoint.spec.block_size
+        {
+            endpoint.rate.add(blocks.len() as u64 * u64::from(size.get()));
+        }
     }
     claim_hits(slab, endpoint);
     if endpoint.claims.is_empty() {
         return;
     }
     let mut previous = None;
-    for &(parent, key) in blocks {
+    for &(parent, key) in parts.iter().flat_map(|(_, blocks)| *blocks) {
         let begins_run = previous != Some(parent);
         if begins_run {
             child_stored(slab, endpoint, parent);

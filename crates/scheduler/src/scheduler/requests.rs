@@ -10,7 +10,7 @@ use crate::{
     HitCheck, NoEndpoint, Outcome, Pick, PickRequest, ReservationId, Time,
     checks::GRACE,
     endpoint::Endpoint,
-    ledger::{self, Reservation, held_run},
+    ledger::{self, Computed, Reservation, held_run},
     pick::pick,
     state::State,
     sync::checkpoint,
@@ -29,6 +29,11 @@ impl Scheduler {
 
     /// Blocks were stored on `slot`, in order as (parent, key); the index already has them.
     pub fn stored(&self, slot: SourceId, blocks: &[(BlockKey, BlockKey)], now: Time) {
+        self.announced(slot, &[(Computed::Now, blocks)], now);
+    }
+
+    /// As [`Scheduler::stored`], where some of the blocks were computed before.
+    pub fn announced(&self, slot: SourceId, parts: &[(Computed, &[(BlockKey, BlockKey)])], now: Time) {
         let mut state = self.state.lock();
         let rates = state.rates();
         let State {
@@ -41,7 +46,7 @@ impl Scheduler {
             return;
         };
         counters.released_by_rate += ledger::advance(slab, endpoint, now, rates);
-        ledger::stored(slab, endpoint, blocks, now);
+        ledger::stored(slab, endpoint, parts, now);
         // what went may have been all that was ahead of a tail
         ledger::advance(slab, endpoint, now, rates);
     }

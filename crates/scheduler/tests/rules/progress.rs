@@ -1,9 +1,9 @@
 //! How Q follows the engine: the rules for one reservation, hand-computed.
 
 use lmetric_prefix::{BlockKey, ContentHash};
-use lmetric_scheduler::{HitCheck, Outcome, PickRequest, SchedulerConfig, TokenCheck};
+use lmetric_scheduler::{Computed, HitCheck, Outcome, PickRequest, SchedulerConfig, TokenCheck};
 
-use crate::bench::{Bench, GROUP, ask, at, keys, text};
+use crate::bench::{Bench, GROUP, ask, at, keys, pairs, text};
 
 #[test]
 fn q_follows_the_engine_chunk_by_chunk_and_the_tail_goes_with_the_last_full_block() {
@@ -236,6 +236,26 @@ fn the_rate_is_what_the_pool_was_seen_to_store() {
     bench.pick_on(1, &other, at(4.5));
     let left = bench.q(1, at(5.5));
     assert!((19_000..=21_000).contains(&left), "{left}");
+}
+
+#[test]
+fn blocks_of_before_that_found_their_place_are_progress_and_no_speed() {
+    let mut bench = Bench::plain(1, 16);
+    let prompt = bench.prompt(&text(1, 32_000));
+    bench.pick_on(0, &prompt, at(0.0));
+    for step in 1..=5_usize {
+        bench.store(0, &prompt, 250 * (step - 1), 250 * step, at(0.2 * step as f64));
+    }
+    let slot = bench.ids[0].slot;
+    let (others, own) = (bench.prompt(&text(2, 80_000)), pairs(&prompt, 1_250, 1_500));
+    let earlier = [
+        (Computed::Earlier, &pairs(&others, 0, 5_000)[..]),
+        (Computed::Earlier, &own),
+    ];
+    bench.scheduler.announced(slot, &earlier, at(1.0));
+    assert_eq!(bench.q(0, at(1.0)), 8_000);
+    let rate = bench.views(at(1.0))[0].rate;
+    assert!((19_000.0..=21_000.0).contains(&rate), "{rate}");
 }
 
 #[test]

@@ -83,8 +83,5 @@ impl Cluster {
 
 /// `LMETRIC_ROOT`, else where this was compiled.
 fn repository() -> PathBuf {
-    std::env::var_os("LMETRIC_ROOT").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../.."),
-        PathBuf::from,
-    )
+    std::env::var_os("LMETRIC_ROOT").map_or_else(|| crate::process::package().join("../.."), PathBuf::from)
 }

@@ -225,6 +225,7 @@ async fn post(
             vec![chat::prompt(body, &fields, read, settings)?.into()]
         }
     };
+    params.check_sequences(prompts.len())?;
     let max_output_tokens = fields.get("max_output_tokens").unwrap_or_default();
     let generation = Generation::start(site, prompts.clone(), &params, arrived)?;
     let choices = generation.choices().len();

@@ -12,6 +12,8 @@ use crate::site::{Adapter, Settings};
 
 /// Most choices that one request may ask for.
 const CHOICES: u32 = 1024;
+/// Most choices over all prompts of a request: each is a sequence of its own.
+const SEQUENCES: usize = 8192;
 
 /// A JSON body, its fields still unread.
 pub(crate) struct Fields<'a>(HashMap<String, &'a RawValue>);
@@ -217,6 +219,22 @@ impl Params {
                 Api::Chat | Api::Messages | Api::Responses => true,
             },
         })
+    }
+
+    /// Refuses more sequences than one request may become.
+    pub(crate) fn check_sequences(&self, prompts: usize) -> Result<(), ApiError> {
+        let sequences = prompts * self.n as usize;
+        if sequences <= SEQUENCES {
+            return Ok(());
+        }
+        Err(ApiError::parameter(
+            format_args!(
+                "{prompts} prompts times n={} are {sequences} sequences and a request may become {SEQUENCES}; send fewer prompts or lower n.",
+                self.n
+            ),
+            "n",
+            Some(self.n.to_string()),
+        ))
     }
 
     /// Tokens that may be generated after a prompt of so many.

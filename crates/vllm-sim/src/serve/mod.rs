@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use lmetric_engine::Model;
+use lmetric_telemetry::command_line;
 use serde::Deserialize;
 
 use crate::args::{Args, LoraModule};
@@ -43,7 +44,7 @@ pub enum ServeError {
     #[error("--lora-modules without --enable-lora: add --enable-lora")]
     LoraOff,
     /// The simulator's own flags in the environment.
-    #[error("{FLAGS}: {0}")]
+    #[error("{FLAGS}: {}", command_line::one_line(.0))]
     Environment(#[from] clap::Error),
 }
 

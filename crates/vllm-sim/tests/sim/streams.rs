@@ -35,6 +35,21 @@ async fn a_stream_and_a_plain_answer_say_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_request_of_too_many_sequences_is_refused() {
+    let fleet = fleet("--speed 100").await;
+    let address = fleet.sites()[0].address;
+    let prompts: Vec<_> = (0..2_000).map(|number| prompt(number, 4)).collect();
+    let body = json!({"prompt": prompts, "max_tokens": 1, "n": 1_000});
+    let answer = post(address, "/v1/completions", &body).await;
+    assert_eq!(answer.status, 400);
+    let message = answer.json()["error"]["message"].to_string();
+    assert!(message.contains("2000 prompts times n=1000"), "{message}");
+    assert!(message.contains("send fewer prompts or lower n"), "{message}");
+    assert_eq!(state(address).await["finished"], 0);
+    fleet.shutdown(Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn several_prompts_and_answers_are_separate_engine_requests() {
     let fleet = fleet("--speed 100").await;
     let address = fleet.sites()[0].address;

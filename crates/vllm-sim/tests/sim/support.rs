@@ -17,15 +17,18 @@ pub(crate) async fn fleet(flags: &str) -> Fleet {
     Fleet::start(&args).await.unwrap()
 }
 
+/// This package's folder. Asked at run time: checkouts that share a target folder may share this program.
+fn package() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+}
+
 /// The tokenizer of the captures.
 pub(crate) fn tokenizer() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tokenize/testdata/tiny-qwen2")
+    package().join("../tokenize/testdata/tiny-qwen2")
 }
 
 pub(crate) fn data(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("testdata")
-        .join(name)
+    package().join("testdata").join(name)
 }
 
 /// An answer, its chunks put together.

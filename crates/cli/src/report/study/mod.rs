@@ -6,6 +6,7 @@ mod table;
 
 use std::{fmt::Write as _, io::Write};
 
+use anyhow::bail;
 use groups::{Colours, HERO, groups, is_plain, main_rate};
 
 use super::page::{STYLE, escape};
@@ -20,7 +21,29 @@ pub(super) struct Studies<'a> {
     pub(super) baseline: &'a str,
 }
 
-impl Studies<'_> {
+impl<'a> Studies<'a> {
+    /// `baseline` must be a label of one of them; without one it is lmetric.
+    pub(super) fn new(studies: &'a [Study], baseline: Option<&'a str>) -> anyhow::Result<Self> {
+        if let Some(wanted) = baseline {
+            let mut labels: Vec<&str> = Vec::new();
+            for cell in studies.iter().flat_map(|study| &study.cells) {
+                if !labels.contains(&cell.label.as_str()) {
+                    labels.push(&cell.label);
+                }
+            }
+            if !labels.contains(&wanted) {
+                bail!(
+                    "no policy is labelled {wanted:?}; give --baseline one of {}",
+                    labels.join(", ")
+                );
+            }
+        }
+        Ok(Self {
+            studies,
+            baseline: baseline.unwrap_or(HERO),
+        })
+    }
+
     /// The page.
     pub(super) fn render(&self) -> String {
         let title = match self.studies {
@@ -356,6 +379,18 @@ mod tests {
             baseline: HERO,
         }
         .render()
+    }
+
+    #[test]
+    fn an_unknown_baseline_is_refused_with_the_known_ones() {
+        let studies = [study()];
+        assert_eq!(Studies::new(&studies, Some("vllm")).unwrap().baseline, "vllm");
+        assert_eq!(Studies::new(&studies, None).unwrap().baseline, HERO);
+        let refused = Studies::new(&studies, Some("vlm")).err().unwrap().to_string();
+        assert_eq!(
+            refused,
+            "no policy is labelled \"vlm\"; give --baseline one of lmetric, vllm, bailian(lambda=0.5), bailian(lambda=0.2)"
+        );
     }
 
     #[test]

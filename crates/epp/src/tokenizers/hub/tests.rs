@@ -4,13 +4,14 @@ use lmetric_testkit::{Answered, Asked, Mirror};
 use rstest::rstest;
 
 use super::*;
+use crate::testing::tiny_qwen2;
 
 fn any() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
 fn tiny(name: &str) -> Vec<u8> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tokenize/testdata/tiny-qwen2");
+    let folder = tiny_qwen2();
     std::fs::read(folder.join(name)).expect("a file of the test tokenizer")
 }
 
@@ -246,13 +247,9 @@ async fn a_token_in_a_file_is_read_at_each_attempt_and_stands_above_the_environm
     let folder = tempfile::tempdir().expect("a folder");
     let token_file = folder.path().join("token");
     let cache = folder.path().join("cache");
-    let mirror = Mirror::hub(
-        any(),
-        &Path::new(env!("CARGO_MANIFEST_DIR")).join("../tokenize/testdata/tiny-qwen2"),
-        Some("right"),
-    )
-    .await
-    .expect("a port");
+    let mirror = Mirror::hub(any(), &tiny_qwen2(), Some("right"))
+        .await
+        .expect("a port");
     let mut wanted = repository(Site::HuggingFace, &mirror.url());
     wanted.token_file = Some(token_file.clone());
     let hub = with_token(&cache, "wrong");

@@ -20,7 +20,7 @@ pub(super) use handshake::Role;
 use heartbeat::{Beat, Heartbeat};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
-    io::AsyncWriteExt,
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, split},
     net::TcpStream,
     task::coop::consume_budget,
     time::{Instant, sleep_until, timeout},
@@ -41,8 +41,8 @@ const MAX_OUT: usize = 4 * 1024;
 
 /// A connection that shook hands.
 #[derive(Debug)]
-pub(super) struct Connection {
-    stream: TcpStream,
+pub(super) struct Connection<S = TcpStream> {
+    stream: S,
     inbox: Inbox,
     out: BytesMut,
     heartbeat: Heartbeat,
@@ -74,20 +74,27 @@ impl Connection {
                 .with_interval(Duration::from_secs(10))
                 .with_retries(3);
             SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-            let mut connection = Self {
-                stream,
-                inbox: Inbox::default(),
-                out: BytesMut::new(),
-                heartbeat: Heartbeat::none(),
-            };
-            connection.shake_hands(role).await?;
-            frame::put_message(&mut connection.out, first);
-            connection.flush().await?;
-            Ok(connection)
+            Self::over(stream, role, first).await
         };
         timeout(patience, open)
             .await
             .map_err(|_| Fault::Silent(patience))?
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    /// Shakes hands over a stream that is open and sends `first`.
+    pub(super) async fn over(stream: S, role: Role, first: &[&[u8]]) -> Result<Self, Fault> {
+        let mut connection = Self {
+            stream,
+            inbox: Inbox::default(),
+            out: BytesMut::new(),
+            heartbeat: Heartbeat::none(),
+        };
+        connection.shake_hands(role).await?;
+        frame::put_message(&mut connection.out, first);
+        connection.flush().await?;
+        Ok(connection)
     }
 
     async fn shake_hands(&mut self, role: Role) -> Result<(), Fault> {
@@ -149,7 +156,7 @@ impl Connection {
     /// Reads, writes, or waits for the heartbeat: whatever can be done first. What has arrived is read before
     /// a peer is called dead.
     async fn exchange(&mut self) -> Result<(), Fault> {
-        let (mut reader, mut writer) = self.stream.split();
+        let (mut reader, mut writer) = split(&mut self.stream);
         let due = self.heartbeat.due();
         tokio::select! {
             biased;

@@ -1,8 +1,7 @@
-use std::path::Path;
 use std::process::Command;
 
 use super::*;
-use crate::{build::testing, validated::Listeners};
+use crate::{build::testing, testing::repository, validated::Listeners};
 
 fn built(changes: Value, tls: bool) -> Value {
     let mut validated = testing::pool(changes);
@@ -72,7 +71,7 @@ fn the_picker_is_asked_over_tls_only_where_it_serves_tls() {
 
 /// What the shipped configuration says in `part`.
 fn shipped(part: impl Fn(&Value) -> Value) -> Value {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../envoy/light.yaml");
+    let file = repository().join("envoy/light.yaml");
     let mut yaml: Value = serde_yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     part(&mut yaml["static_resources"].take())
 }
@@ -115,10 +114,8 @@ fn engines_and_processing_are_those_of_the_shipped_configuration() {
 
 #[test]
 fn envoy_itself_accepts_every_form() {
-    let envoy = std::env::var_os("LMETRIC_ENVOY").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/envoy"),
-        Into::into,
-    );
+    let envoy =
+        std::env::var_os("LMETRIC_ENVOY").map_or_else(|| repository().join(".tools/envoy"), Into::into);
     if !envoy.exists() {
         println!(
             "skipped: no Envoy at {}; `make tools` installs it",
