@@ -71,6 +71,7 @@ pub(super) fn facts(pool: InferencePool, installed: u8) -> Facts {
         gateways,
         volume_trouble: None,
         claim_trouble: None,
+        last_ending: None,
     }
 }
 
