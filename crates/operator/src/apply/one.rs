@@ -71,7 +71,7 @@ impl Applier<'_> {
             (Step::Conflict, _) => return Ok(Err(What::Conflict)),
             (Step::Keep, Some(live)) => return Ok(Ok(live)),
             // what gets a dying owner dies with it
-            (Step::Adopt, Some(live)) if !self.pool_stays().await? => return Ok(Ok(live)),
+            (Step::Adopt, Some(live)) if !Box::pin(self.pool_stays()).await? => return Ok(Ok(live)),
             _ => {}
         }
         let parameters = PatchParams::apply(FIELD_MANAGER).force();

@@ -43,7 +43,8 @@ async fn restore(cluster: &Cluster) -> anyhow::Result<()> {
             uninstall(cluster, &name, &namespace).await?;
         }
     }
-    let verb = ["upgrade", "--install", "--take-ownership"];
+    // what a test annotated by hand is kubectl's in the eyes of server-side apply
+    let verb = ["upgrade", "--install", "--take-ownership", "--force-conflicts"];
     release(
         cluster,
         &verb,
