@@ -17,6 +17,9 @@ use tokio::time::timeout;
 /// How long an answer, or one more chunk of it, may take before the test fails.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// How long a connection may take: a machine that is gone refuses none.
+const CONNECT: Duration = Duration::from_secs(10);
+
 type Body = BoxBody<Bytes, std::convert::Infallible>;
 
 /// Talks to one address.
@@ -42,6 +45,7 @@ impl Client {
     pub fn new(to: SocketAddr) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT));
         Self {
             to,
             http: HyperClient::builder(TokioExecutor::new()).build(connector),

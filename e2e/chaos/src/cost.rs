@@ -12,9 +12,8 @@ use serde::Serialize;
 use crate::clock::At;
 use crate::fault::{Component, Fault, Pool};
 
-/// A picker scrapes an engine that is busy several times a second and takes it out after two failed scrapes and a refused connection, or
-/// three failed requests.
-const ENGINE_NOTICED: Duration = Duration::from_secs(2);
+/// A picker reads an engine that is busy every second and takes it out after two refused reads or three failed requests.
+const ENGINE_NOTICED: Duration = Duration::from_secs(3);
 /// Envoy leaves a picker out from the first connection that fails; one that vanished, after two health checks of 1 s.
 const PICKER_NOTICED: Duration = Duration::from_secs(2);
 /// The kubelet lists containers every second, then status, EndpointSlice and kube-proxy (which waits for 1 s between two changes) follow;
@@ -22,12 +21,11 @@ const PICKER_NOTICED: Duration = Duration::from_secs(2);
 const ENVOY_NOTICED: Duration = Duration::from_secs(5);
 /// 12 s of the controller manager's grace period, up to 2 s since the last heartbeat, and as above until kube-proxy knows.
 const NODE_NOTICED: Duration = Duration::from_secs(12 + 2 + 5);
-/// An engine that falls silent: scrapes time out after 2 s and take it out, as do three requests whose connection takes 2 s in vain.
-const SILENT_ENGINE_NOTICED: Duration = Duration::from_secs(6);
+/// An engine that falls silent: an idle one is read every 5 s, its answer is waited for 1 s, a new connection 1.2 s; then it is out.
+const SILENT_ENGINE_NOTICED: Duration = Duration::from_secs(8);
 /// A picker that falls silent: two health checks of 1 s, with up to 1 s before the first, and 2 s that a message may take.
 const SILENT_PICKER_NOTICED: Duration = Duration::from_secs(5);
-/// A request that is under way ends with its answer, after [`ended`](crate::record::Record::ended) − the fault ≤ a minute of silence and
-/// the length of a stream.
+/// The simulator takes the order a moment after it is written down, and ends it as late.
 const ERRORS_LINGER: Duration = Duration::from_secs(1);
 
 /// A fault that was injected.

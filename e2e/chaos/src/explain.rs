@@ -76,7 +76,7 @@ mod tests {
         assert!(!is_explained(&failed(8, 10, 2, Phase::Cut), engine(), 10));
         assert!(!is_explained(&failed(8, 9, 1, Phase::Cut), engine(), 10));
         assert!(!is_explained(
-            &failed(13, 13, 1, Phase::Status(503)),
+            &failed(14, 14, 1, Phase::Status(503)),
             engine(),
             10
         ));
@@ -173,7 +173,7 @@ mod tests {
         assert!(is_explained(&failed(28, 31, 2, Phase::Unconnected), crash(), 10));
         assert!(is_explained(&failed(12, 14, 1, Phase::Status(503)), crash(), 10));
         // the picker must have left the engine out, the gateway the picker, kube-proxy the Envoy
-        assert!(!is_explained(&failed(18, 20, 1, Phase::Status(503)), crash(), 10));
+        assert!(!is_explained(&failed(19, 21, 1, Phase::Status(503)), crash(), 10));
         assert!(!is_explained(&failed(16, 18, 2, Phase::Status(503)), crash(), 10));
         assert!(!is_explained(&failed(33, 36, 2, Phase::Unconnected), crash(), 10));
         // unless it took the pool's last picker with it

@@ -10,7 +10,7 @@ use lmetric_testkit::poll;
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
-use crate::fault::Pool;
+use crate::fault::{Fault, Pool};
 use crate::fleet::{Fleet, NAMESPACE};
 use crate::inject::Aimed;
 use crate::invariants::logs::Logs;
@@ -26,6 +26,8 @@ use crate::{decisions, report};
 const RECOVERY: Duration = Duration::from_mins(3);
 /// Until Kubernetes shows what was done.
 const NOTICE: Duration = Duration::from_secs(4);
+/// A kubelet waits for up to 30 s (client-go's backoff) before it watches again: until then it obeys nobody.
+const WATCHES_BACK: Duration = Duration::from_secs(35);
 /// A stream, or the minute of silence after which a client gives up, and a stream's length before it.
 const DRAIN: Duration = Duration::from_secs(90);
 const PROGRESS: Duration = Duration::from_secs(10);
@@ -143,7 +145,7 @@ impl Run {
                 self.journal
                     .violation(Rule::Harness, format!("{}: {error:#}", step.fault));
             }
-            self.recover().await;
+            self.recover(&step.fault).await;
             self.examine().await;
             self.recent = first;
             if step.pause {
@@ -188,9 +190,13 @@ impl Run {
         Ok(self.journal.fault(happened))
     }
 
-    async fn recover(&self) {
+    async fn recover(&self, fault: &Fault) {
         let began = self.clock.now();
-        tokio::time::sleep(NOTICE).await;
+        let notice = match fault {
+            Fault::StopApi { .. } => WATCHES_BACK,
+            _ => NOTICE,
+        };
+        tokio::time::sleep(notice).await;
         if let Err(error) = self.fleet.wait_whole(RECOVERY).await {
             self.journal.violation(Rule::Recovery, format!("{error:#}"));
         }
