@@ -3,8 +3,9 @@
 # Starts a cluster of its own, runs the tests of e2e/tests/on_kubernetes inside it,
 # ends it. Where a cluster cannot run it says so and succeeds, but not under CI.
 #   LMETRIC_KEEP=1       leave the cluster running and take it again next time
-#   LMETRIC_TESTS=NAME   only tests whose name holds NAME; gateway:: is a suite of its own,
-#                        behind a real Envoy Gateway (e2e/gateway)
+#   LMETRIC_SUITE=full   all tests, not the core of them alone: every failure, lost nodes,
+#                        upgrades, a real Envoy Gateway (e2e/gateway)
+#   LMETRIC_TESTS=NAME   only tests whose name holds NAME, for instance gateway::
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -36,14 +37,36 @@ finish() {
 trap finish EXIT
 if [ -z "${LMETRIC_KEEP:-}" ]; then "$here/cluster.sh" down; fi
 "$here/cluster.sh" up "$binaries" "$envoy"
-case ${LMETRIC_TESTS:-} in gateway*) "$root/e2e/gateway/up.sh" ;; esac
 start=$SECONDS
 run() { "$here/cluster.sh" exec "$tests" --ignored --test-threads=12 "$@"; }
-if [ -n "${LMETRIC_TESTS:-}" ]; then
-  run "$LMETRIC_TESTS"
-else
-  run --skip idle:: --skip gateway::
-  # an idle minute needs a cluster to itself
-  run idle::
-fi
-echo "e2e-core: $((SECONDS - start)) s"
+# idle:: counts the writes of a minute, nodes:: takes nodes and the API server away, upgrade:: the release: each has the cluster to itself.
+apart=(--skip idle:: --skip gateway:: --skip nodes:: --skip upgrade:: --skip bench::)
+case ${LMETRIC_SUITE:-core}${LMETRIC_TESTS:+-part} in
+  core)
+    short=()
+    for module in failures; do
+      for test in $("$tests" --ignored --list | sed -n "s/^\($module::.*\): test$/\1/p"); do
+        case $test in *::an_engine_that_eats_its_memory_* | *::a_missing_priority_class_* | *::a_new_image_that_does_not_exist_*) ;; *) short+=(--skip "$test") ;; esac
+      done
+    done
+    run "${apart[@]}" "${short[@]}"
+    run idle::
+    ;;
+  full)
+    run "${apart[@]}"
+    run idle::
+    "$root/e2e/gateway/up.sh"
+    run gateway::
+    run nodes:: --test-threads=1
+    run upgrade:: --test-threads=1
+    ;;
+  *-part)
+    case $LMETRIC_TESTS in gateway*) "$root/e2e/gateway/up.sh" ;; esac
+    run "$LMETRIC_TESTS"
+    ;;
+  *)
+    echo "error: LMETRIC_SUITE is ${LMETRIC_SUITE:-}; it is core or full" >&2
+    exit 2
+    ;;
+esac
+echo "e2e-${LMETRIC_SUITE:-core}: $((SECONDS - start)) s"
