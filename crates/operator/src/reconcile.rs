@@ -236,7 +236,7 @@ async fn apply(
         pool: &name,
         uid: pool.metadata.uid.as_deref().unwrap_or_default(),
     };
-    let outcome = applier.apply(resources, &context.stores).await?;
+    let outcome = Box::pin(applier.apply(resources, &context.stores)).await?;
     if !outcome.troubles.is_empty() {
         soon = Some(soon.map_or(MENDED, |soon| soon.min(MENDED)));
     }
