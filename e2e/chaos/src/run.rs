@@ -145,8 +145,13 @@ impl Run {
                 self.journal
                     .violation(Rule::Harness, format!("{}: {error:#}", step.fault));
             }
-            self.recover(&step.fault).await;
+            self.recover(match step.fault {
+                Fault::StopApi { .. } => WATCHES_BACK,
+                _ => NOTICE,
+            })
+            .await;
             self.examine().await;
+            self.renew().await;
             self.recent = first;
             if step.pause {
                 self.pause().await;
@@ -190,12 +195,8 @@ impl Run {
         Ok(self.journal.fault(happened))
     }
 
-    async fn recover(&self, fault: &Fault) {
+    async fn recover(&self, notice: Duration) {
         let began = self.clock.now();
-        let notice = match fault {
-            Fault::StopApi { .. } => WATCHES_BACK,
-            _ => NOTICE,
-        };
         tokio::time::sleep(notice).await;
         if let Err(error) = self.fleet.wait_whole(RECOVERY).await {
             self.journal.violation(Rule::Recovery, format!("{error:#}"));
@@ -212,6 +213,25 @@ impl Run {
         match self.restarts.look(&self.fleet.cluster, &faults).await {
             Ok(wrong) => self.all(Rule::Restart, wrong),
             Err(error) => self.all(Rule::Harness, vec![format!("restarts: {error:#}")]),
+        }
+    }
+
+    /// Replaces pods that were killed often, one after the other, as `kubectl delete` does: at no cost.
+    async fn renew(&mut self) {
+        let worn = self.restarts.worn();
+        for pod in &worn {
+            say(&format!(
+                "{:>9}  a new pod for {pod}",
+                self.clock.now().to_string()
+            ));
+            let deleted = self.fleet.cluster.delete(pod).await;
+            if let Err(error) = deleted {
+                self.journal.violation(Rule::Harness, format!("{pod}: {error:#}"));
+            }
+            self.recover(NOTICE).await;
+        }
+        if !worn.is_empty() {
+            self.examine().await;
         }
     }
 

@@ -9,6 +9,10 @@ use crate::cost::Happened;
 use crate::fault::Fault;
 use crate::fleet::{NAMESPACE, NODE};
 
+/// Restarts after which a pod is replaced: the kubelet waits for 10 s before the second restart, 20 s, 40 s, 80 s, … before those that follow,
+/// and forgets that only after ten quiet minutes.
+const WORN: u64 = 3;
+
 /// Pod and container.
 type Container = (String, String);
 
@@ -18,6 +22,7 @@ pub(crate) struct Restarts(BTreeMap<Container, Seen>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
+    namespace: String,
     count: u64,
     node: String,
 }
@@ -30,7 +35,7 @@ impl Restarts {
         faults: &[Happened],
     ) -> anyhow::Result<Vec<String>> {
         let mut now = BTreeMap::new();
-        for namespace in [NAMESPACE, SYSTEM] {
+        for namespace in [NAMESPACE, SYSTEM, "kube-system"] {
             for pod in cluster.list(&path("v1", "pods", namespace, ""), "").await? {
                 now.extend(counts(&pod));
             }
@@ -38,6 +43,13 @@ impl Restarts {
         let wrong = unexplained(&self.0, &now, faults);
         self.0 = now;
         Ok(wrong)
+    }
+
+    /// Paths of the pods whose next restart would have to wait for long.
+    pub(crate) fn worn(&self) -> Vec<String> {
+        let worn = self.0.iter().filter(|(_, seen)| seen.count >= WORN);
+        worn.map(|((pod, _), seen)| path("v1", "pods", &seen.namespace, pod))
+            .collect()
     }
 }
 
@@ -49,6 +61,7 @@ fn counts(pod: &Value) -> Vec<(Container, Seen)> {
         .flatten()
         .map(|status| {
             let seen = Seen {
+                namespace: text(&pod["metadata"]["namespace"]),
                 count: status["restartCount"].as_u64().unwrap_or_default(),
                 node: text(&pod["spec"]["nodeName"]),
             };
@@ -95,6 +108,7 @@ mod tests {
 
     fn seen(count: u64, node: &str) -> Seen {
         Seen {
+            namespace: NAMESPACE.to_owned(),
             count,
             node: node.to_owned(),
         }
