@@ -85,7 +85,7 @@ impl ConfigError {
 }
 
 /// What is quoted may hold line ends.
-fn on_one_line(text: String) -> String {
+pub(crate) fn on_one_line(text: String) -> String {
     if text.contains(char::is_control) {
         text.chars()
             .flat_map(|letter| {

@@ -38,6 +38,7 @@ pub fn validate(facts: &Facts, cluster: &Cluster) -> Result<Validated, Vec<Inval
     else {
         return Err(wrong);
     };
+    let plugged = gateway::choose(spec, &facts.gateways, facts.apis).plugged();
     Ok(Validated {
         pool: pool.clone(),
         name: name.clone(),
@@ -49,7 +50,8 @@ pub fn validate(facts: &Facts, cluster: &Cluster) -> Result<Validated, Vec<Inval
         picker_affinity,
         overlay,
         strategy: strategy(pool),
-        way_in: way_in(facts),
+        way_in: way_in(facts, plugged),
+        parents: gateway::divide(plugged, spec, &facts.gateways),
         cluster: cluster.clone(),
     })
 }
@@ -108,16 +110,17 @@ fn strategy(pool: &InferencePool) -> Strategy {
 }
 
 /// What the choice of the plug means for objects: those that are installed.
-fn way_in(facts: &Facts) -> WayIn {
+fn way_in(facts: &Facts, plugged: Option<Plugged>) -> WayIn {
     let spec = &facts.pool.spec;
     let apis = facts.apis;
-    let plugged = gateway::choose(spec, &facts.gateways, apis).plugged();
-    let by_gie = matches!(plugged, Some(Plugged::Gie { .. }));
-    let by_envoy_gateway = plugged == Some(Plugged::EnvoyGateway);
+    let by_gie = plugged.is_some_and(Plugged::by_gie);
+    let by_envoy_gateway = plugged.is_some_and(Plugged::by_envoy_gateway);
     let by_gateway = !spec.gateway.parent_refs.is_empty();
     let listeners = match spec.picker.tls {
         PickerTls::SelfSigned => Listeners::Tls,
-        PickerTls::Auto if by_gie && spec.gateway.standalone.is_some() => Listeners::Both,
+        PickerTls::Auto if by_gie && (by_envoy_gateway || spec.gateway.standalone.is_some()) => {
+            Listeners::Both
+        }
         PickerTls::Auto if by_gie => Listeners::Tls,
         PickerTls::Auto | PickerTls::Plaintext => Listeners::Plaintext,
     };
@@ -128,7 +131,7 @@ fn way_in(facts: &Facts) -> WayIn {
         destination_rule: gie_pool
             && listeners.tls()
             && apis.destination_rules
-            && plugged == Some(Plugged::Gie { istio: true }),
+            && plugged.is_some_and(Plugged::for_istio),
         envoy_gateway: by_envoy_gateway && apis.envoy_gateway && apis.routes,
         listeners,
         pod_monitor: spec.monitoring.pod_monitor && apis.pod_monitors,
@@ -174,16 +177,17 @@ mod tests {
     #[case::pool_only(json!({"gateway": {"plug": "InferencePool"}}), None, ALL, "gie tls")]
     #[case::envoy(json!({"gateway": {"parentRefs": [{"name": "g0"}]}}), Some(EnvoyGateway), ALL, "envoy plaintext")]
     #[case::envoy_tls(json!({"picker": {"tls": "SelfSigned"}, "gateway": {"parentRefs": [{"name": "g0"}]}}), Some(EnvoyGateway), ALL, "envoy tls")]
+    #[case::envoy_and_istio(json!({"gateway": {"parentRefs": [{"name": "g0"}, {"name": "g1"}]}}), [EnvoyGateway, Istio], ALL, "gie route rule envoy plaintext+tls")]
     #[case::envoy_absent(json!({"gateway": {"parentRefs": [{"name": "g0"}], "plug": "EnvoyGateway"}}), None, Apis::default(), "plaintext")]
     #[case::forced(json!({"picker": {"tls": "SelfSigned"}, "gateway": {"standalone": {}}}), None, ALL, "tls")]
     fn optional_objects_are_those_asked_for_and_installed(
         #[case] change: Value,
-        #[case] controller: Option<Controller>,
+        #[case] controllers: impl IntoIterator<Item = Controller>,
         #[case] apis: Apis,
         #[case] expected: &str,
     ) {
         let mut facts = testing::facts_with(&change, apis);
-        facts.gateways = gateways(controller.into_iter().map(of).collect());
+        facts.gateways = gateways(controllers.into_iter().map(of).collect());
         let WayIn {
             gie_pool,
             route,
@@ -192,7 +196,10 @@ mod tests {
             listeners,
             pod_monitor,
             alerts,
-        } = way_in(&facts);
+        } = way_in(
+            &facts,
+            gateway::choose(&facts.pool.spec, &facts.gateways, apis).plugged(),
+        );
         let words: Vec<_> = [
             (gie_pool, "gie"),
             (route, "route"),

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Affinity, PodTemplateSpec};
-use lmetric_api::pool::{InferencePool, IntOrString, Source};
+use lmetric_api::{
+    foreign::gateway::ParentReference,
+    pool::{InferencePool, IntOrString, Source},
+};
 
 /// A pool that can be built. Builders look nothing up and check nothing again.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +34,8 @@ pub struct Validated {
     pub strategy: Strategy,
     /// Objects that the way in needs.
     pub way_in: WayIn,
+    /// The pool's Gateways by their plug.
+    pub parents: Parents,
     /// What is known of the cluster and of the operator's own place in it.
     pub cluster: Cluster,
 }
@@ -66,6 +71,15 @@ pub struct WayIn {
     pub pod_monitor: bool,
     /// A PrometheusRule.
     pub alerts: bool,
+}
+
+/// References to the pool's Gateways by the plug that these need.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parents {
+    /// GIE's InferencePool.
+    pub gie: Vec<ParentReference>,
+    /// Envoy Gateway's policies.
+    pub envoy_gateway: Vec<ParentReference>,
 }
 
 /// Where the picker serves ext-proc: each way has a port of its own, so that nothing moves when the other one comes or

@@ -46,6 +46,10 @@ fn each_fault_is_named_with_field_and_remedy() {
             "spec.placement.affinity holds nodeAfinity, which Kubernetes does not know; check its spelling; correct it, or remove it",
         ),
         (
+            json!({"podTemplate": {"no\nde": {"a": 1}}}),
+            "spec.podTemplate holds no\\nde, which Kubernetes does not know",
+        ),
+        (
             json!({"picker": {"placement": {"affinity": {"nodeAffinity": 3}}}}),
             "spec.picker.placement.affinity does not fit: ",
         ),

@@ -98,7 +98,8 @@ pub fn build(
         resources.routes.push(route(validated));
         resources.extension_policies.push(extension_policy(validated));
         resources.traffic_policies.push(traffic_policy(validated));
-    } else if way_in.route {
+    }
+    if way_in.route {
         resources.routes.push(gateway::route::build(validated));
     }
     if way_in.pod_monitor {
@@ -174,6 +175,48 @@ mod tests {
             (1, 1)
         );
         assert_eq!((built.gie_pools.len(), built.destination_rules.len()), (0, 0));
+    }
+
+    #[test]
+    fn envoy_gateways_gateways_beside_others_get_a_route_each() {
+        let mut validated = testing::pool(json!({"gateway": {"parentRefs": [{"name": "g"}, {"name": "h"}]}}));
+        validated.way_in = WayIn {
+            gie_pool: true,
+            route: true,
+            envoy_gateway: true,
+            listeners: Listeners::Both,
+            ..WayIn::default()
+        };
+        validated.parents.gie.remove(0);
+        validated.parents.envoy_gateway.remove(1);
+        let built = build(&validated, &testing::images(), &testing::versions()).unwrap();
+        let routes: Vec<_> = built
+            .routes
+            .iter()
+            .map(|route| {
+                (
+                    route.metadata.name.as_deref(),
+                    route.spec.parent_refs[0].name.as_str(),
+                )
+            })
+            .collect();
+        assert_eq!(routes, [(Some("qwen"), "g"), (Some("qwen-inference"), "h")]);
+        assert_eq!((built.gie_pools.len(), built.extension_policies.len()), (1, 1));
+        // each asks the picker as it can
+        assert_eq!(
+            built.gie_pools[0]
+                .spec
+                .endpoint_picker_ref
+                .port
+                .as_ref()
+                .unwrap()
+                .number,
+            9004
+        );
+        assert_eq!(
+            built.backends[0].spec.endpoints[0].fqdn.as_ref().unwrap().port,
+            9002
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lmetric_api::pool::{InferencePool, IntOrString, RolloutStrategy, Source};
 use serde_json::{Value, json};
 
-use crate::validated::{Cluster, Images, Strategy, Validated, Versions, WayIn};
+use crate::validated::{Cluster, Images, Parents, Strategy, Validated, Versions, WayIn};
 
 /// The pool `qwen` of namespace `models`; `changes` are merged into its spec.
 pub(crate) fn pool(changes: Value) -> Validated {
@@ -49,6 +49,10 @@ pub(crate) fn pool(changes: Value) -> Validated {
             },
         },
         way_in: WayIn::default(),
+        parents: Parents {
+            gie: spec.gateway.parent_refs.clone(),
+            envoy_gateway: spec.gateway.parent_refs.clone(),
+        },
         cluster: Cluster::default(),
         pool: Arc::new(pool),
     }

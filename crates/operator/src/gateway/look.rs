@@ -21,6 +21,8 @@ pub struct Gateways {
     pub parents: Vec<Parent>,
     /// The pool's route.
     pub route: Option<Arc<HTTPRoute>>,
+    /// Its second one, where Envoy Gateway's Gateways stand beside others.
+    pub second_route: Option<Arc<HTTPRoute>>,
     /// GIE's object of the pool.
     pub gie_pool: Option<Arc<gie::InferencePool>>,
     /// Envoy Gateway's policy with the picker.
@@ -126,6 +128,11 @@ impl Parent {
     }
 }
 
+/// Name of the route to GIE's InferencePool where Envoy Gateway's bears the pool's name.
+pub fn second_route(pool: &str) -> String {
+    format!("{pool}-inference")
+}
+
 /// Looks at the Gateways of a pool.
 pub fn look(pool: &InferencePool, stores: &Stores, apis: Apis) -> Gateways {
     let namespace = pool.namespace().unwrap_or_default();
@@ -141,6 +148,9 @@ pub fn look(pool: &InferencePool, stores: &Stores, apis: Apis) -> Gateways {
     Gateways {
         parents: parents.collect(),
         route: stores.routes.get(&ObjectRef::new(&name).within(&namespace)),
+        second_route: stores
+            .routes
+            .get(&ObjectRef::new(&second_route(&name)).within(&namespace)),
         gie_pool: stores.gie_pools.get(&ObjectRef::new(&name).within(&namespace)),
         extension_policy: stores
             .extension_policies

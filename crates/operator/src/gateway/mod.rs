@@ -7,5 +7,5 @@ mod plug;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use look::{Controller, Gateways, Parent, Seen, look, names_gateway};
-pub use plug::{Choice, Plugged, choose};
+pub use look::{Controller, Gateways, Parent, Seen, look, names_gateway, second_route};
+pub use plug::{Choice, Plugged, choose, divide};

@@ -67,13 +67,17 @@ impl Draft<'_> {
             return missing("httproutes of gateway.networking.k8s.io/v1", "the Gateway API");
         }
         let choice = gateway::choose(spec, gateways, apis);
-        if matches!(choice, Choice::Plug(Plugged::Gie { .. })) && !apis.gie_pools {
+        let plug = match choice {
+            Choice::Plug(plugged) => Some(plugged),
+            _ => None,
+        };
+        if plug.is_some_and(Plugged::by_gie) && !apis.gie_pools {
             return missing(
                 "inferencepools of inference.networking.k8s.io/v1",
                 "the Gateway API Inference Extension",
             );
         }
-        if choice == Choice::Plug(Plugged::EnvoyGateway) && !apis.envoy_gateway {
+        if plug.is_some_and(Plugged::by_envoy_gateway) && !apis.envoy_gateway {
             return missing(
                 "envoyextensionpolicies of gateway.envoyproxy.io/v1alpha1",
                 "Envoy Gateway",
@@ -92,7 +96,7 @@ impl Draft<'_> {
             return plain(UNKNOWN, reason::UNKNOWN, &format!("{why}{stays}"));
         }
         let plugged = choice.plugged();
-        if plugged == Some(Plugged::EnvoyGateway)
+        if plugged.is_some_and(Plugged::by_envoy_gateway)
             && let Some(lack) = gateways.parents.iter().find_map(lack)
         {
             return ((FALSE, reason::GATEWAY_POLICY_MISSING, lack.words), lack.yaml);
@@ -115,30 +119,29 @@ impl Draft<'_> {
     fn refusals(&self, plugged: Option<Plugged>) -> Vec<String> {
         let gateways = &self.facts.gateways;
         let mut refusals: Vec<_> = gateways.parents.iter().filter_map(down).collect();
-        let route = gateways.route.iter().filter_map(|route| route.status.as_ref());
-        let answers = route.flat_map(|status| &status.parents);
+        let routes = gateways.route.iter().chain(&gateways.second_route);
+        let answers = routes
+            .filter_map(|route| route.status.as_ref())
+            .flat_map(|status| &status.parents);
         refusals.extend(answers.flat_map(|answer| by_parent("the HTTPRoute", answer)));
-        match plugged {
-            Some(Plugged::Gie { .. }) => {
-                let pool = gateways.gie_pool.iter().filter_map(|pool| pool.status.as_ref());
-                let answers = pool.flat_map(|status| &status.parents);
-                refusals.extend(answers.flat_map(|answer| by_parent("GIE's InferencePool", answer)));
-            }
-            Some(Plugged::EnvoyGateway) => {
-                let extension = gateways
-                    .extension_policy
-                    .iter()
-                    .filter_map(|policy| policy.status.as_ref());
-                let traffic = gateways
-                    .traffic_policy
-                    .iter()
-                    .filter_map(|policy| policy.status.as_ref());
-                let extension = extension.flat_map(|status| &status.ancestors);
-                refusals.extend(extension.flat_map(|answer| by_ancestor("the EnvoyExtensionPolicy", answer)));
-                let traffic = traffic.flat_map(|status| &status.ancestors);
-                refusals.extend(traffic.flat_map(|answer| by_ancestor("the BackendTrafficPolicy", answer)));
-            }
-            None => {}
+        if plugged.is_some_and(Plugged::by_gie) {
+            let pool = gateways.gie_pool.iter().filter_map(|pool| pool.status.as_ref());
+            let answers = pool.flat_map(|status| &status.parents);
+            refusals.extend(answers.flat_map(|answer| by_parent("GIE's InferencePool", answer)));
+        }
+        if plugged.is_some_and(Plugged::by_envoy_gateway) {
+            let extension = gateways
+                .extension_policy
+                .iter()
+                .filter_map(|policy| policy.status.as_ref());
+            let traffic = gateways
+                .traffic_policy
+                .iter()
+                .filter_map(|policy| policy.status.as_ref());
+            let extension = extension.flat_map(|status| &status.ancestors);
+            refusals.extend(extension.flat_map(|answer| by_ancestor("the EnvoyExtensionPolicy", answer)));
+            let traffic = traffic.flat_map(|status| &status.ancestors);
+            refusals.extend(traffic.flat_map(|answer| by_ancestor("the BackendTrafficPolicy", answer)));
         }
         refusals
     }
@@ -146,11 +149,14 @@ impl Draft<'_> {
     /// Who has not answered yet, if somebody has not.
     fn silence(&self, plugged: Option<Plugged>) -> Option<String> {
         let gateways = &self.facts.gateways;
-        let route = gateways.route.as_ref().and_then(|route| route.status.as_ref());
-        let answers = route.map(|status| status.parents.as_slice()).unwrap_or_default();
+        let routes = gateways.route.iter().chain(&gateways.second_route);
+        let answers = || {
+            let statuses = routes.clone().filter_map(|route| route.status.as_ref());
+            statuses.flat_map(|status| &status.parents)
+        };
         let own = self.facts.pool.metadata.namespace.as_deref();
         let is_answered = |parent: &Parent| {
-            answers.iter().any(|answer| {
+            answers().any(|answer| {
                 let by = &answer.parent_ref;
                 by.name == parent.reference.name
                     && by.namespace.as_deref().or(own) == Some(&parent.namespace)
@@ -176,7 +182,7 @@ impl Draft<'_> {
                 ),
             });
         }
-        if plugged != Some(Plugged::EnvoyGateway) {
+        if !plugged.is_some_and(Plugged::by_envoy_gateway) {
             return None;
         }
         let policies = [

@@ -17,6 +17,8 @@ pub(super) struct Fed {
     held: BTreeSet<u64>,
     gapless: bool,
     asked: u64,
+    /// The largest bound so far: what is held stays held when the engine names fewer blocks later.
+    bound: u64,
 }
 
 impl Fed {
@@ -30,6 +32,7 @@ impl Fed {
         });
         let mut out = Outcome::default();
         let generation = source.connected(&mut out);
+        let bound = source.stats().bound;
         let mut fed = Self {
             source,
             generation,
@@ -39,6 +42,7 @@ impl Fed {
             held: BTreeSet::new(),
             gapless: true,
             asked: 0,
+            bound,
         };
         fed.take(out);
         fed
@@ -158,9 +162,10 @@ impl Fed {
     }
 
     /// Bounds, and that the source, the index and the plain count agree.
-    pub(super) fn check(&self) {
+    pub(super) fn check(&mut self) {
         let stats = self.source.stats();
-        assert!(stats.used <= stats.bound, "{stats:?}");
+        self.bound = self.bound.max(stats.bound);
+        assert!(stats.used <= self.bound, "{stats:?}");
         assert_eq!(stats.held as usize, self.held.len(), "{stats:?}");
         assert_eq!(self.index.held_by(ID), self.held.len());
     }

@@ -19,10 +19,11 @@ use super::{
     refused::{self, Refused},
     spec::{InferencePool, InferencePoolSpec},
 };
+use crate::error::on_one_line;
 
 /// Why a pool cannot be built: the field, what is wrong with it, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} {problem}; {remedy}")]
+#[error("{}", line(.field, .problem, .remedy))]
 pub struct Invalid {
     /// Path of the field, such as `spec.placement.affinity`.
     pub field: String,
@@ -30,6 +31,11 @@ pub struct Invalid {
     pub problem: String,
     /// What to do.
     pub remedy: String,
+}
+
+/// One line, whatever keys and values are quoted in it.
+fn line(field: &str, problem: &str, remedy: &str) -> String {
+    on_one_line(format!("{field} {problem}; {remedy}"))
 }
 
 impl Invalid {

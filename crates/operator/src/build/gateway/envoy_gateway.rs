@@ -50,7 +50,7 @@ pub(in crate::build) fn route(validated: &Validated) -> HTTPRoute {
     HTTPRoute {
         metadata: meta::of_pool(validated),
         spec: HttpRouteSpec {
-            parent_refs: spec.gateway.parent_refs.clone(),
+            parent_refs: validated.parents.envoy_gateway.clone(),
             hostnames: spec.gateway.hostnames.clone(),
             rules,
         },

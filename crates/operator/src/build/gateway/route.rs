@@ -5,15 +5,19 @@ use lmetric_api::foreign::{
     gie,
 };
 
-use crate::{build::meta, validated::Validated};
+use crate::{build::meta, gateway::second_route, validated::Validated};
 
 /// The route.
 pub(in crate::build) fn build(validated: &Validated) -> HTTPRoute {
     let gateway = &validated.pool.spec.gateway;
+    let mut metadata = meta::of_pool(validated);
+    if validated.way_in.envoy_gateway {
+        metadata.name = Some(second_route(&validated.name));
+    }
     HTTPRoute {
-        metadata: meta::of_pool(validated),
+        metadata,
         spec: HttpRouteSpec {
-            parent_refs: gateway.parent_refs.clone(),
+            parent_refs: validated.parents.gie.clone(),
             hostnames: gateway.hostnames.clone(),
             rules: vec![HttpRouteRule {
                 matches: gateway.matches.clone(),

@@ -71,6 +71,33 @@ fn route(facts: &mut Facts, conditions: &[Value]) {
     ));
 }
 
+#[test]
+fn two_routes_are_one_answer() {
+    let change = json!({"gateway": {"parentRefs": [{"name": "g0", "namespace": "edge"}, {"name": "g1", "namespace": "edge"}]}});
+    let mut facts = testing::facts_with(&change, ALL);
+    facts.gateways = gateways(vec![with_policies(&[good_policy()]), of(Controller::Other)]);
+    let good = [answer("Accepted", "True", ""), answer("ResolvedRefs", "True", "")];
+    route(&mut facts, &good);
+    policies(
+        &mut facts,
+        &answer("Accepted", "True", ""),
+        &answer("Accepted", "True", ""),
+    );
+    let (state, _, message) = said(&facts);
+    assert_eq!(state, "Unknown");
+    assert!(message.contains("edge/g1 has not answered"), "{message}");
+    let second = |conditions: &[Value]| {
+        let parent = json!({"parentRef": {"name": "g1", "namespace": "edge"}, "controllerName": "example.com/c", "conditions": conditions});
+        read(json!({"metadata": {"name": "qwen-inference"}, "spec": {}, "status": {"parents": [parent]}}))
+    };
+    facts.gateways.second_route = Some(second(&good));
+    assert_eq!(said(&facts).0, "True");
+    facts.gateways.second_route = Some(second(&[answer("Accepted", "False", "no such listener")]));
+    let (state, why, message) = said(&facts);
+    assert_eq!((state.as_str(), why.as_str()), ("False", reason::NOT_ACCEPTED));
+    assert!(message.contains("no such listener"), "{message}");
+}
+
 fn policies(facts: &mut Facts, extension: &Value, traffic: &Value) {
     let policy = |conditions: &Value| {
         let ancestor =
