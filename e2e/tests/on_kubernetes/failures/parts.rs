@@ -36,7 +36,15 @@ async fn a_picker_and_then_an_envoy_that_do_not_come_up_and_a_count_of_zero_are_
         told(stage, &Fact::waiting(stage, "picker", PULLING), &words).await?;
 
         change(stage, &json!({"spec": {"picker": {"image": null}}})).await?;
-        let picker = Fact::of_pods(stage, "picker", |pod| condition(pod, "Ready").0 == "True");
+        stage
+            .cluster
+            .until(
+                "the picker to be ready",
+                STARTING,
+                &stage.pool_path("p"),
+                |pool| condition(pool, "PickerReady").0 == "True",
+            )
+            .await?;
         let words = Words {
             conditions: &[
                 ("Ready", "False", "EnvoyDown"),
@@ -45,7 +53,7 @@ async fn a_picker_and_then_an_envoy_that_do_not_come_up_and_a_count_of_zero_are_
             ],
             message: &["p-envoy-", NOWHERE, "correct spec.gateway.standalone.image"],
         };
-        told(stage, &picker, &words).await?;
+        told(stage, &Fact::waiting(stage, "envoy", PULLING), &words).await?;
 
         change(
             stage,
