@@ -32,7 +32,13 @@ async fn a_picker_without_its_service_account_is_not_ready_until_it_is_restarted
         );
         // what it knows it still serves
         tokio::time::sleep(Duration::from_secs(5)).await;
-        let restart = ["rollout", "restart", "-n", &stage.namespace, "deployment/p-picker"];
+        let restart = [
+            "rollout",
+            "restart",
+            "-n",
+            &stage.namespace,
+            "deployment/p-picker",
+        ];
         stage.cluster.kubectl(&restart).await?;
         stage.ready("p", 1).await?;
         all_served(&load.finish().await?)

@@ -69,12 +69,11 @@ impl Scraped for Fleet {
     fn failed(&self, target: &Target, error: &FetchError) {
         let now = self.clock.now();
         for member in self.members.load().at(target.address) {
-            match error {
-                FetchError::Unreachable => self.scheduler.lost(member.id, now),
-                _ => {
-                    let refused = *error == FetchError::Refused;
-                    self.scheduler.scrape_failed(member.id, refused, now);
-                }
+            if *error == FetchError::Unreachable {
+                self.scheduler.lost(member.id, now);
+            } else {
+                let refused = *error == FetchError::Refused;
+                self.scheduler.scrape_failed(member.id, refused, now);
             }
             self.refresh_ready(member);
         }

@@ -152,15 +152,10 @@ fn keepalive() -> Value {
     json!({"tcp_keepalive": {"keepalive_time": 5, "keepalive_interval": 2, "keepalive_probes": 3}})
 }
 
-/// The same for a request that was written and never acknowledged; the kernel would try for a quarter of an hour.
+/// The same for a request that was written and never acknowledged; the kernel would try for a quarter of an hour. Level and
+/// name are those of `TCP_USER_TIMEOUT`, in milliseconds.
 fn user_timeout() -> Value {
-    json!({
-        "description": "TCP_USER_TIMEOUT of 10 s",
-        "level": 6,
-        "name": 18,
-        "int_value": 10_000,
-        "state": "STATE_PREBIND",
-    })
+    json!({"level": 6, "name": 18, "int_value": 10_000, "state": "STATE_PREBIND"})
 }
 
 /// vLLM closes a connection that was idle for 5 s; a request sent into that closing would fail.
