@@ -37,13 +37,14 @@ run() {
   "$@" </dev/null >>"$dir/log/$name.log" 2>&1 9>&- &
 }
 
-# keep NAME COMMAND...: the same, and again whenever it ends, as kubelets do with a control plane's pods
+# keep NAME COMMAND...: the same, and again whenever it ends, as kubelets do with a control plane's pods; not before the
+# API server is there, since a scheduler that begins without one waits for half a minute and more
 keep() {
   local name=$1
   shift
   while :; do
     "$@" || true
-    sleep 1
+    until curl -fsSk -m 2 -o /dev/null https://172.30.0.1:6443/readyz; do sleep 1; done
   done </dev/null >>"$dir/log/$name.log" 2>&1 9>&- &
 }
 

@@ -20,16 +20,14 @@ wait_for 30 etcd curl -fsS -m 2 http://127.0.0.1:2379/health
 "$here/apiserver.sh" "$dir"
 pki=$dir/pki
 for c in controller-manager scheduler; do
-  flags=()
+  # one that loses its Lease ends and begins anew, with no memory of what it missed
+  flags=(--leader-elect-lease-duration=8s --leader-elect-renew-deadline=6s --leader-elect-retry-period=1s)
   for f in kubeconfig authentication-kubeconfig authorization-kubeconfig; do flags+=("--$f=$dir/$c.kubeconfig"); done
   if [ $c = controller-manager ]; then
     flags+=(--kube-api-qps=200 --kube-api-burst=400 --use-service-account-credentials=true)
     flags+=(--horizontal-pod-autoscaler-sync-period=5s)
     flags+=(--node-monitor-grace-period=12s --node-monitor-period=1s)
-    flags+=(--leader-elect-lease-duration=8s --leader-elect-renew-deadline=6s --leader-elect-retry-period=1s)
     flags+=(--service-account-private-key-file="$pki/sa.key" --root-ca-file="$pki/ca.crt")
-  else
-    flags+=(--leader-elect=false)
   fi
   keep $c kube-$c "${flags[@]}"
 done

@@ -13,6 +13,7 @@ mod load;
 mod nodes;
 mod operator_lost;
 mod picker_killed;
+mod picker_rights;
 mod rollout;
 mod scale;
 mod serving;

@@ -65,8 +65,16 @@ impl Cluster {
         Ok(RunningContainer(id.to_owned()))
     }
 
-    /// Ends everything on a node at once, as a power cut does; its disk stays. The control plane's way to ClusterIPs leads through node1.
+    /// Ends everything on a node at once, as a power cut does: nobody gets a last word from it; its disk stays. The control
+    /// plane's way to ClusterIPs leads through node1.
     pub fn crash_node(&self, node: &str) -> anyhow::Result<()> {
+        // a kernel closes the connections of programs that are killed, and tells their peers
+        let cable = format!("veth{}", index(node)?);
+        let cut = std::process::Command::new("ip")
+            .args(["link", "del", &cable])
+            .output()?;
+        let words = String::from_utf8_lossy(&cut.stderr);
+        ensure!(cut.status.success(), "ip link del {cable}: {words}");
         let file = self.state.join(node).join("unshare.pid");
         let pid = std::fs::read_to_string(&file)?.trim().parse::<i32>()?;
         kill_process(Pid::from_raw(pid).context("no process id")?, Signal::KILL)?;
@@ -162,11 +170,8 @@ impl Cluster {
 
     /// Runs `node.sh`, then gives the node its accelerators again, which a new kubelet may have taken from it.
     async fn node_script(&self, node: &str, args: &[&str]) -> anyhow::Result<()> {
-        let index = node
-            .strip_prefix("node")
-            .context("nodes are named node1, node2")?;
         let before = self.get(&path("v1", "nodes", "", node)).await?;
-        self.script("node.sh", &[&[index], args].concat()).await?;
+        self.script("node.sh", &[&[index(node)?], args].concat()).await?;
         let place = path("v1", "nodes", "", node);
         self.until("the node to be ready", STARTING, &place, |now| {
             // the heartbeat must be that of the new kubelet
@@ -178,6 +183,10 @@ impl Cluster {
         self.merge(&format!("{place}/status"), &patch).await?;
         Ok(())
     }
+}
+
+fn index(node: &str) -> anyhow::Result<&str> {
+    node.strip_prefix("node").context("nodes are named node1, node2")
 }
 
 fn ready_condition(node: &Value) -> Option<&Value> {

@@ -17,6 +17,11 @@ const KILLED: Duration = Duration::from_mins(1);
 /// It is frozen for so long: connections stay open and nothing is answered.
 const FROZEN: Duration = Duration::from_secs(20);
 
+/// A new leader of the operators may have to wait for the old one's Lease.
+const ACTED: Duration = Duration::from_secs(30);
+/// Pickers begin their watches anew within five seconds.
+const KNOWN: Duration = Duration::from_secs(10);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e-core"]
 async fn without_an_api_server_serving_goes_on_and_everything_converges_after() -> anyhow::Result<()> {
@@ -100,12 +105,25 @@ async fn pick_on(pickers: &[Admin], span: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Scales just after the API server is back; how long until the engines are so many, and every picker knows.
+/// Scales just after the API server is back: the operator passes it on at once, whatever the rest of Kubernetes needs until
+/// the engines are so many; every picker knows of them. How long all of it took.
 async fn scale(stage: &Stage, pickers: &[Admin], replicas: u64) -> anyhow::Result<Duration> {
     let began = Instant::now();
     let patch = json!({"spec": {"replicas": replicas}});
     stage.cluster.merge(&stage.pool_path("p"), &patch).await?;
+    let engines = stage.path("apps/v1", "deployments", "p-engine");
+    stage
+        .cluster
+        .until("the operator to act", ACTED, &engines, |engines| {
+            engines["spec"]["replicas"] == replicas
+        })
+        .await?;
+    figure(
+        "API server back: operator acted after s",
+        format!("{:.1}", began.elapsed().as_secs_f64()),
+    );
     stage.ready("p", replicas).await?;
+    let ready = Instant::now();
     let limit = Duration::from_secs(30);
     stage
         .cluster
@@ -117,8 +135,12 @@ async fn scale(stage: &Stage, pickers: &[Admin], replicas: u64) -> anyhow::Resul
         )
         .await?;
     for picker in pickers {
-        picker.ready_endpoints(replicas as usize, limit).await?;
+        picker.ready_endpoints(replicas as usize, KNOWN).await?;
     }
+    figure(
+        "API server back: pickers knew after Ready s",
+        format!("{:.1}", ready.elapsed().as_secs_f64()),
+    );
     let nodes = stage.cluster.node_ready(VICTIM).await?;
     ensure!(nodes == "True", "{VICTIM} is {nodes}");
     Ok(began.elapsed())
@@ -126,28 +148,23 @@ async fn scale(stage: &Stage, pickers: &[Admin], replicas: u64) -> anyhow::Resul
 
 /// Waits until an operator holds the Lease and renews it.
 async fn led(stage: &Stage) -> anyhow::Result<()> {
-    let renewed = async || -> anyhow::Result<Vec<String>> {
-        let leases = stage
-            .cluster
-            .list(&path("coordination.k8s.io/v1", "leases", SYSTEM, ""), "")
-            .await?;
-        Ok(leases
-            .iter()
-            .map(|lease| lease["spec"]["renewTime"].to_string())
-            .collect())
-    };
-    let before = renewed().await?;
-    poll(
-        "the Lease to be renewed",
-        Duration::from_secs(30),
-        Duration::from_millis(500),
-        async || {
-            let now = renewed().await?;
-            ensure!(now != before, "{now:?}");
-            stage.cluster.leader().await
-        },
-    )
+    let before = renewals(stage).await?;
+    let (limit, every) = (Duration::from_secs(30), Duration::from_millis(500));
+    poll("the Lease to be renewed", limit, every, || async {
+        let now = renewals(stage).await?;
+        ensure!(now != before, "{now:?}");
+        stage.cluster.leader().await
+    })
     .await
     .context("no operator leads")?;
     Ok(())
+}
+
+async fn renewals(stage: &Stage) -> anyhow::Result<Vec<String>> {
+    let leases = path("coordination.k8s.io/v1", "leases", SYSTEM, "");
+    let leases = stage.cluster.list(&leases, "").await?;
+    Ok(leases
+        .iter()
+        .map(|lease| lease["spec"]["renewTime"].to_string())
+        .collect())
 }

@@ -62,7 +62,8 @@ impl PodWatch {
         let Some(event) = self.events.next().await else {
             return std::future::pending().await;
         };
-        if event.is_ok() {
+        // that it begins says nothing of the server
+        if !matches!(event, Ok(Event::Init) | Err(_)) {
             self.access.heard(WHAT);
         }
         match event {
