@@ -70,8 +70,10 @@ pub(crate) enum When {
 /// In which ways they may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// Their server ended: cut, or answered 503 by Envoy if no answer had begun.
+    /// Their engine ended: cut, or answered 503 by Envoy if no answer had begun.
     Ended,
+    /// Their Envoy ended: cut, or without an answer.
+    EnvoyEnded,
     /// Envoy answered 503: no picker, or no such engine.
     Refused,
     /// No Envoy, or it ended before it answered.
@@ -86,6 +88,7 @@ impl Loss {
     fn covers(self, phase: Phase) -> bool {
         match self {
             Self::Ended => matches!(phase, Phase::Cut | Phase::Unanswered | Phase::Status(503)),
+            Self::EnvoyEnded => matches!(phase, Phase::Cut | Phase::Unanswered | Phase::Unconnected),
             Self::Refused => phase == Phase::Status(503),
             Self::NoEnvoy => matches!(phase, Phase::Unconnected | Phase::Unanswered),
             Self::EngineError => phase == Phase::Status(500),
@@ -176,8 +179,7 @@ pub(crate) fn costs(happened: &Happened, now: At) -> Vec<Cost<'_>> {
                 ),
             ],
             Component::Envoy => vec![
-                cost(Scope::Pool(*pool), When::UnderWay(at), Loss::Ended),
-                cost(Scope::Pool(*pool), When::UnderWay(at), Loss::NoEnvoy),
+                cost(Scope::Pool(*pool), When::UnderWay(at), Loss::EnvoyEnded),
                 cost(
                     Scope::Pool(*pool),
                     When::Begun(at, at + ENVOY_NOTICED),

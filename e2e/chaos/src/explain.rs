@@ -109,6 +109,7 @@ mod tests {
         assert!(is_explained(&failed(14, 14, 2, Phase::Unconnected), envoy(), 10));
         assert!(!is_explained(&failed(16, 16, 2, Phase::Unconnected), envoy(), 10));
         assert!(!is_explained(&failed(12, 13, 2, Phase::Cut), envoy(), 10));
+        assert!(!is_explained(&failed(9, 11, 2, Phase::Status(503)), envoy(), 10));
     }
 
     #[test]

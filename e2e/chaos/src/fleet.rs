@@ -19,6 +19,7 @@ pub(crate) const ADMIN: u16 = 9_090;
 pub(crate) const ENGINE: u16 = 8_000;
 /// The node that crashes, loses its kubelet, is drained. The control plane's way to ClusterIPs leads through the other.
 pub(crate) const NODE: &str = "node2";
+const OTHER_NODE: &str = "node1";
 const STARTING: Duration = Duration::from_mins(2);
 
 /// The cluster and what this program made in it.
@@ -96,7 +97,7 @@ impl Fleet {
 
     /// Fails with the first thing that is not as it was in the beginning.
     pub(crate) async fn whole(&self) -> anyhow::Result<()> {
-        for node in ["node1", NODE] {
+        for node in [OTHER_NODE, NODE] {
             let ready = self.cluster.node_ready(node).await?;
             ensure!(ready == "True", "{node} is not ready: {ready}");
         }
@@ -139,6 +140,33 @@ impl Fleet {
         })
         .await?;
         Ok(())
+    }
+
+    /// Moves pods to [`NODE`] until it holds some of each kind, so that what happens to it matters: a drain leaves it empty, and
+    /// nothing moves back by itself. Pods are deleted with their grace, which must cost nothing.
+    pub(crate) async fn populate(&self) -> anyhow::Result<()> {
+        let mut leaving = Vec::new();
+        for pool in Pool::ALL {
+            for component in Component::ALL {
+                let pods = self.pods(pool, component).await?;
+                if !pods.iter().any(|pod| pod.node.as_deref() == Some(NODE)) {
+                    leaving.extend(pods.iter().take(pods.len() / 2).map(|pod| pod.name.clone()));
+                }
+            }
+        }
+        if leaving.is_empty() {
+            return Ok(());
+        }
+        self.cluster.kubectl(&["cordon", OTHER_NODE]).await?;
+        let moved = async {
+            for pod in &leaving {
+                self.cluster.delete(&path("v1", "pods", NAMESPACE, pod)).await?;
+            }
+            self.wait_whole(STARTING).await
+        };
+        let moved = moved.await;
+        self.cluster.kubectl(&["uncordon", OTHER_NODE]).await?;
+        moved
     }
 
     /// The ready pod that an index means.

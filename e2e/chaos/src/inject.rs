@@ -79,6 +79,14 @@ impl Fleet {
             act: Act::Drain,
             child: None,
         };
+        if matches!(
+            fault,
+            Fault::CrashNode { .. } | Fault::StopKubelet { .. } | Fault::Drain { .. }
+        ) {
+            self.populate()
+                .await
+                .context("to give the node something to lose")?;
+        }
         aimed.act = match fault {
             Fault::Kill {
                 pool,
