@@ -103,7 +103,7 @@ mod tests {
         tokio::spawn(async move {
             let (mut socket, _) = listener.accept().await.unwrap();
             let mut buffer = vec![0; 4_096];
-            assert!(socket.read(&mut buffer).await.unwrap() > 0);
+            assert_ne!(socket.read(&mut buffer).await.unwrap(), 0);
             socket.write_all(answer).await.unwrap();
         });
         address
