@@ -39,8 +39,9 @@ if [ -z "${LMETRIC_KEEP:-}" ]; then "$here/cluster.sh" down; fi
 "$here/cluster.sh" up "$binaries" "$envoy"
 start=$SECONDS
 run() { "$here/cluster.sh" exec "$tests" --ignored --test-threads=12 "$@"; }
-# idle:: counts the writes of a minute, nodes:: takes nodes and the API server away, upgrade:: the release: each has the cluster to itself.
-apart=(--skip idle:: --skip gateway:: --skip nodes:: --skip upgrade:: --skip bench::)
+# idle:: counts the writes of a minute, nodes:: takes nodes and the API server away, upgrade:: the release,
+# optional_apis:: definitions: each has the cluster to itself.
+apart=(--skip idle:: --skip gateway:: --skip nodes:: --skip upgrade:: --skip optional_apis:: --skip bench::)
 case ${LMETRIC_SUITE:-core}${LMETRIC_TESTS:+-part} in
   core)
     short=()
@@ -55,10 +56,11 @@ case ${LMETRIC_SUITE:-core}${LMETRIC_TESTS:+-part} in
   full)
     run "${apart[@]}"
     run idle::
+    run optional_apis::
     "$root/e2e/gateway/up.sh"
     run gateway::
-    run nodes:: --test-threads=1
-    run upgrade:: --test-threads=1
+    run nodes::
+    run upgrade::
     ;;
   *-part)
     case $LMETRIC_TESTS in gateway*) "$root/e2e/gateway/up.sh" ;; esac

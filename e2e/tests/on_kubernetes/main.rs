@@ -17,7 +17,6 @@ mod optional_apis;
 mod orphaned;
 mod picker_account;
 mod picker_killed;
-mod picker_rights;
 mod rollout;
 mod scale;
 mod serving;

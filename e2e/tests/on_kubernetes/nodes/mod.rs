@@ -7,6 +7,7 @@ mod api_server;
 mod crash;
 mod drain;
 mod kubelet;
+mod rights;
 
 use std::time::{Duration, Instant};
 
