@@ -49,8 +49,14 @@ async fn gateways_of_the_inference_extension_find_engines_picker_and_route() -> 
 }
 
 async fn objects_have_their_form(stage: &Stage) -> anyhow::Result<()> {
-    let cluster = &stage.cluster;
-    let inference = cluster.get(&stage.path(INFERENCE, "inferencepools", "p")).await?;
+    // the pool may speak of its route before all of it is made
+    let made = async |path: String| {
+        stage
+            .cluster
+            .until("the plug to be made", SOON, &path, |_| true)
+            .await
+    };
+    let inference = made(stage.path(INFERENCE, "inferencepools", "p")).await?;
     ensure!(
         inference["spec"]
             == json!({
@@ -64,7 +70,7 @@ async fn objects_have_their_form(stage: &Stage) -> anyhow::Result<()> {
         "{}",
         inference["spec"]
     );
-    let service = cluster.get(&stage.path("v1", "services", "p-ext-proc")).await?;
+    let service = made(stage.path("v1", "services", "p-ext-proc")).await?;
     let ports = service["spec"]["ports"].as_array();
     let listed = ports.into_iter().flatten().find(|port| port["port"] == 9004);
     ensure!(
@@ -72,7 +78,7 @@ async fn objects_have_their_form(stage: &Stage) -> anyhow::Result<()> {
         "{}",
         service["spec"]
     );
-    let route = cluster.get(&stage.path(GATEWAYS, "httproutes", "p")).await?;
+    let route = made(stage.path(GATEWAYS, "httproutes", "p")).await?;
     let backend = &route["spec"]["rules"][0]["backendRefs"][0];
     ensure!(
         backend["group"] == "inference.networking.k8s.io"

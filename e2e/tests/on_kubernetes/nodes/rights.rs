@@ -14,7 +14,8 @@ const NOTICED: Duration = Duration::from_secs(150);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
-async fn a_picker_without_its_service_account_is_not_ready_until_an_operator_mends_it() -> anyhow::Result<()> {
+async fn a_picker_without_its_service_account_is_not_ready_until_an_operator_mends_it() -> anyhow::Result<()>
+{
     disturbing("picker-rights", async |stage| {
         stage.serve(&stage.pool("p", 1)).await?;
         let load = Load::start(stage.envoy("p").await?, Duration::from_millis(500), 2);
