@@ -76,7 +76,7 @@ e2e-core: tools ## the operator on a real Kubernetes of its own (needs root and 
 	@e2e/cluster/core.sh $(TARGET)/debug $(LMETRIC_ENVOY)
 
 .PHONY: e2e
-e2e: e2e-envoy ## all of it: also every failure, lost nodes, upgrades, a real Envoy Gateway (35 minutes)
+e2e: e2e-envoy ## all of it: also every failure, lost nodes, upgrades, a real Envoy Gateway (half an hour)
 	@LMETRIC_SUITE=full e2e/cluster/core.sh $(TARGET)/debug $(LMETRIC_ENVOY)
 
 .PHONY: bench

@@ -16,7 +16,20 @@ use crate::{
     },
     validate::validate,
     validated::{Cluster, Images, Validated},
-    watch::Apis,
+    watch::{Apis, Reach},
+};
+
+/// Every optional API is there, and all of the cluster may be read.
+pub(crate) const ALL_APIS: Apis = Apis {
+    gie_pools: true,
+    routes: true,
+    pod_monitors: true,
+    prometheus_rules: true,
+    envoy_gateway: true,
+    destination_rules: true,
+    gateways: Reach::Cluster,
+    gateway_classes: Reach::Cluster,
+    client_policies: Reach::Cluster,
 };
 
 /// The checkout. Asked at run time: those that share a target folder may share this program.

@@ -151,20 +151,10 @@ mod tests {
             testing::{gateways, of},
         },
         testing,
-        watch::{Apis, Reach},
+        watch::Apis,
     };
 
-    const ALL: Apis = Apis {
-        gie_pools: true,
-        routes: true,
-        pod_monitors: true,
-        prometheus_rules: true,
-        envoy_gateway: true,
-        destination_rules: true,
-        gateways: Reach::Cluster,
-        gateway_classes: Reach::Cluster,
-        client_policies: Reach::Cluster,
-    };
+    const ALL: Apis = testing::ALL_APIS;
 
     #[rstest]
     #[case::nothing(json!({}), None, ALL, "plaintext")]

@@ -34,7 +34,7 @@ fn definition() -> Value {
 
 /// Alone, because others expect that monitors are not installed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_definition_that_comes_and_goes_is_followed_without_a_restart_or_a_loop() -> anyhow::Result<()> {
     on_stage_alone("optional-apis", async |stage| {
         let operators = operators(stage).await?;

@@ -11,7 +11,7 @@ use crate::load::Load;
 use crate::support::{on_stage, selector};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn an_engine_that_ends_again_and_again_is_a_crash_loop_with_its_exit_code() -> anyhow::Result<()> {
     on_stage("crash-loop", 2, async |stage| {
         let mut pool = pool(stage, 1);
@@ -33,7 +33,7 @@ async fn an_engine_that_ends_again_and_again_is_a_crash_loop_with_its_exit_code(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn an_engine_that_eats_its_memory_is_oom_killed_and_the_other_one_serves() -> anyhow::Result<()> {
     on_stage("oom", 2, async |stage| {
         serving(stage, &pool_with_envoy(stage, 2)).await?;
@@ -66,7 +66,7 @@ async fn an_engine_that_eats_its_memory_is_oom_killed_and_the_other_one_serves()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn an_engine_that_has_too_little_memory_to_start_says_so_until_it_gets_more() -> anyhow::Result<()> {
     on_stage("oom-at-start", 2, async |stage| {
         let mut pool = pool(stage, 1);

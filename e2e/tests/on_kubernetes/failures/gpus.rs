@@ -17,7 +17,7 @@ const ENGINES: u32 = 4;
 const FULL: &str = "Insufficient nvidia.com/gpu";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_full_fleet_rolls_by_itself_and_says_insufficient_gpu_where_it_cannot() -> anyhow::Result<()> {
     on_stage("full-fleet", 16, async |stage| {
         let mut pool = pool_with_envoy(stage, ENGINES);

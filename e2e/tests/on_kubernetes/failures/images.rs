@@ -9,7 +9,7 @@ use crate::support::on_stage;
 const PULLING: &[&str] = &["ErrImagePull", "ImagePullBackOff"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn an_image_that_does_not_exist_is_image_pull_until_it_is_corrected() -> anyhow::Result<()> {
     on_stage("image-missing", 2, async |stage| {
         let mut pool = pool(stage, 1);
@@ -28,7 +28,7 @@ async fn an_image_that_does_not_exist_is_image_pull_until_it_is_corrected() -> a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_new_image_that_does_not_exist_leaves_the_old_engine_serving() -> anyhow::Result<()> {
     on_stage("image-wrong", 2, async |stage| {
         serving(stage, &pool_with_envoy(stage, 1)).await?;

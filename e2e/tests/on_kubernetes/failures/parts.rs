@@ -9,7 +9,7 @@ use crate::support::{STARTING, condition, on_stage};
 const PULLING: &[&str] = &["ErrImagePull", "ImagePullBackOff"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_picker_and_then_an_envoy_that_do_not_come_up_and_a_count_of_zero_are_told() -> anyhow::Result<()> {
     on_stage("parts", 1, async |stage| {
         let mut pool = pool_with_envoy(stage, 1);

@@ -18,7 +18,7 @@ fn unready(name: &str) -> impl Fn(&Value) -> bool + Send + Sync + 'static {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn an_engine_that_hangs_is_not_ready_then_restarted_and_the_other_one_serves() -> anyhow::Result<()> {
     on_stage("hang", 2, async |stage| {
         serving(stage, &pool_with_envoy(stage, 2)).await?;
@@ -77,7 +77,7 @@ async fn an_engine_that_hangs_is_not_ready_then_restarted_and_the_other_one_serv
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn readiness_that_is_lost_and_comes_back_is_not_ready_without_a_restart() -> anyhow::Result<()> {
     on_stage("readiness-lost", 1, async |stage| {
         let mut pool = pool(stage, 1);

@@ -11,7 +11,7 @@ use crate::support::{Stage, condition, on_stage};
 const REJECTED: &[(&str, &str, &str)] = &[("Degraded", "True", "PodsRejected"), ("Ready", "True", "Serving")];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_missing_priority_class_or_service_account_names_the_field_that_asks_for_it() -> anyhow::Result<()>
 {
     on_stage("class-and-account", 2, async |stage| {
@@ -50,7 +50,7 @@ async fn a_missing_priority_class_or_service_account_names_the_field_that_asks_f
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_quota_and_pod_security_are_pods_rejected_and_what_serves_goes_on() -> anyhow::Result<()> {
     on_stage("quota", 3, async |stage| {
         serving(stage, &pool(stage, 1)).await?;
@@ -90,7 +90,7 @@ async fn a_quota_and_pod_security_are_pods_rejected_and_what_serves_goes_on() ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn an_object_that_a_quota_refuses_is_apply_refused_until_the_quota_is_raised() -> anyhow::Result<()> {
     on_stage("apply-refused", 1, async |stage| {
         let hard = |count: &str| json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "no-services"}, "spec": {"hard": {"services": count}}});

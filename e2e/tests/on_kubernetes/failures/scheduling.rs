@@ -9,7 +9,7 @@ use crate::support::on_stage;
 const LABEL: &str = "e2e.local/disk";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_label_that_no_node_has_and_too_many_cpus_are_unschedulable() -> anyhow::Result<()> {
     on_stage("unschedulable", 2, async |stage| {
         let mut pool = pool(stage, 1);

@@ -7,7 +7,7 @@ use super::{healed, make, pool};
 use crate::support::on_stage;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_missing_secret_and_then_its_missing_key_are_secret_missing() -> anyhow::Result<()> {
     on_stage("secret-missing", 1, async |stage| {
         let mut pool = pool(stage, 1);

@@ -7,7 +7,7 @@ use super::{change, healed, make, new_flags, pool, with_flags};
 use crate::support::on_stage;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_slow_start_is_starting_with_its_limit_and_no_trouble() -> anyhow::Result<()> {
     on_stage("slow-start", 1, async |stage| {
         let mut pool = pool(stage, 1);
@@ -43,7 +43,7 @@ async fn a_slow_start_is_starting_with_its_limit_and_no_trouble() -> anyhow::Res
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_start_that_takes_too_long_is_start_timeout() -> anyhow::Result<()> {
     on_stage("start-timeout", 2, async |stage| {
         let mut pool = pool(stage, 1);

@@ -14,7 +14,7 @@ use crate::support::{Stage, on_stage};
 const DRIVER: &str = "nobody.e2e.local";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_storage_class_that_does_not_exist_is_volume_pending_until_it_comes() -> anyhow::Result<()> {
     on_stage("class-missing", 1, async |stage| {
         let class = "e2e-fast";
@@ -62,7 +62,7 @@ async fn a_storage_class_that_does_not_exist_is_volume_pending_until_it_comes() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_volume_that_cannot_be_attached_is_volume_attach_in_the_attachers_words() -> anyhow::Result<()> {
     on_stage("attach", 2, async |stage| {
         let name = "e2e-held-elsewhere";

@@ -17,7 +17,7 @@ const DESTINATION: &str = "x-gateway-destination-endpoint";
 const LONG: u32 = 340;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: LMETRIC_TESTS=gateway:: e2e/cluster/core.sh"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_chat_through_envoy_gateway_lands_on_the_picked_engine() -> anyhow::Result<()> {
     on_stage("envoy-gateway", 2, async |stage| {
         let gateway = serve(stage, 1).await?;
@@ -55,7 +55,7 @@ async fn a_chat_through_envoy_gateway_lands_on_the_picked_engine() -> anyhow::Re
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: LMETRIC_TESTS=gateway:: e2e/cluster/core.sh"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_picker_that_is_killed_under_streams_cuts_none_and_a_rollout_of_pickers_fails_nothing()
 -> anyhow::Result<()> {
     on_stage("envoy-gateway-picker", 2, async |stage| {

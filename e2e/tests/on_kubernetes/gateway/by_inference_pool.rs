@@ -14,7 +14,7 @@ const CRD: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/inferencepools.inference.networking.k8s.io";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: LMETRIC_TESTS=gateway:: e2e/cluster/core.sh"]
+#[ignore = "needs the cluster: make e2e"]
 async fn gateways_of_the_inference_extension_find_engines_picker_and_route() -> anyhow::Result<()> {
     on_stage("inference-pool", 2, async |stage| {
         let cluster = &stage.cluster;

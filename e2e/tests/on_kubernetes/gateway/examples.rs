@@ -6,7 +6,7 @@ use lmetric_testkit::cluster::Cluster;
 use crate::support::installed;
 
 #[tokio::test]
-#[ignore = "needs the cluster: LMETRIC_TESTS=gateway:: e2e/cluster/core.sh"]
+#[ignore = "needs the cluster: make e2e"]
 async fn the_examples_for_gateways_are_accepted() -> anyhow::Result<()> {
     let cluster = Cluster::enter().await?;
     installed(&cluster).await?;

@@ -23,7 +23,7 @@ const ACTED: Duration = Duration::from_secs(30);
 const KNOWN: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn without_an_api_server_serving_goes_on_and_everything_converges_after() -> anyhow::Result<()> {
     disturbing("api-server", async |stage| {
         serve_spread(stage, &spread(stage, 2)).await?;

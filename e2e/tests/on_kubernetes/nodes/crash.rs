@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::{
     VICTIM, disturbing, failing, figure, is_well, pool_says_lost, seen_lost, serve_spread, spread,
-    surviving_envoy,
+    surviving_envoy, unchanged,
 };
 use crate::deletion::names;
 use crate::load::{Load, stream};
@@ -20,7 +20,7 @@ const CUT: Duration = Duration::from_secs(20);
 const LONG: u32 = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_crashed_node_costs_requests_for_seconds_and_comes_back() -> anyhow::Result<()> {
     disturbing("node-crash", async |stage| {
         serve_spread(stage, &spread(stage, 4)).await?;
@@ -95,12 +95,7 @@ async fn a_crashed_node_costs_requests_for_seconds_and_comes_back() -> anyhow::R
             late.len(),
             late.first()
         );
-        let after = names(stage).await?;
-        ensure!(
-            after == before,
-            "other objects than before:\n{before:?}\n{after:?}"
-        );
-        Ok(())
+        unchanged(&before, names(stage)).await
     })
     .await
 }

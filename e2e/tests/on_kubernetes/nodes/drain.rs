@@ -20,7 +20,7 @@ const EVERY: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(200);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn draining_a_node_fails_no_request() -> anyhow::Result<()> {
     disturbing("drain", async |stage| {
         serve_spread(stage, &spread(stage, 4)).await?;
@@ -48,7 +48,7 @@ async fn draining_a_node_fails_no_request() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_drain_without_room_stops_after_one_engine_and_ends_after_uncordon() -> anyhow::Result<()> {
     disturbing("drain-full", async |stage| {
         let mut pool = spread(stage, 4);

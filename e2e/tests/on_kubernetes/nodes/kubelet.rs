@@ -4,13 +4,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use super::{VICTIM, disturbing, figure, is_well, on, pool_says_lost, seen_lost, serve_spread, spread};
+use super::{
+    VICTIM, disturbing, figure, is_well, on, pool_says_lost, seen_lost, serve_spread, spread, unchanged,
+};
 use crate::deletion::names;
 use crate::load::{Load, all_served};
 use crate::watch::Watch;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn engines_of_a_silent_kubelet_go_on_serving() -> anyhow::Result<()> {
     disturbing("kubelet-dead", async |stage| {
         serve_spread(stage, &spread(stage, 2)).await?;
@@ -57,12 +59,7 @@ async fn engines_of_a_silent_kubelet_go_on_serving() -> anyhow::Result<()> {
             meanwhile > 0,
             "the engine answers, and got no request while its kubelet was silent"
         );
-        let after = names(stage).await?;
-        ensure!(
-            after == before,
-            "other objects than before:\n{before:?}\n{after:?}"
-        );
-        Ok(())
+        unchanged(&before, names(stage)).await
     })
     .await
 }

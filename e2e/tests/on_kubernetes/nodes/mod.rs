@@ -183,6 +183,19 @@ fn failing(records: &[Record]) -> Duration {
         .map_or(Duration::ZERO, |(first, last)| last.began - first.began)
 }
 
+/// Fails unless the namespace holds exactly the objects that it held `before`.
+async fn unchanged<T: PartialEq + std::fmt::Debug>(
+    before: &T,
+    now: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<()> {
+    let after = now.await?;
+    ensure!(
+        after == *before,
+        "other objects than before:\n{before:?}\n{after:?}"
+    );
+    Ok(())
+}
+
 /// A measured figure, in one line.
 fn figure(what: &str, value: impl std::fmt::Display) {
     eprintln!("figure: {what}: {value}");

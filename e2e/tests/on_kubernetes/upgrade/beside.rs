@@ -14,7 +14,7 @@ const THEIRS: &str = "beside-theirs";
 const SECOND: &str = "second";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn a_release_of_one_namespace_takes_it_over_and_neither_touches_the_others_pools() -> anyhow::Result<()>
 {
     on_changing_releases("beside", async |stage| {

@@ -17,7 +17,7 @@ const CRD: &str = "inferencepools.lmetric.io";
 const TOKENS: u32 = 170;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn an_upgrade_of_the_chart_rolls_pickers_and_envoys_but_no_engine_and_fails_no_request()
 -> anyhow::Result<()> {
     on_changing_releases("next-chart", async |stage| {

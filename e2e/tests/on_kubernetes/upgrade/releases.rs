@@ -10,7 +10,7 @@ use crate::load::{Load, all_served};
 use crate::support::{SYSTEM, Stage, image_values, selector};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make e2e-core"]
+#[ignore = "needs the cluster: make e2e"]
 async fn pools_serve_without_a_release_and_are_taken_up_by_the_next_of_any_name() -> anyhow::Result<()> {
     on_changing_releases("releases", async |stage| {
         let cluster = &stage.cluster;

@@ -15,20 +15,10 @@ use crate::{
     resources::{Applied, Resources},
     status::{Verdict, compute},
     testing,
-    watch::{Apis, Reach},
+    watch::Apis,
 };
 
-const ALL: Apis = Apis {
-    gie_pools: true,
-    routes: true,
-    pod_monitors: true,
-    prometheus_rules: true,
-    envoy_gateway: true,
-    destination_rules: true,
-    gateways: Reach::Cluster,
-    gateway_classes: Reach::Cluster,
-    client_policies: Reach::Cluster,
-};
+const ALL: Apis = testing::ALL_APIS;
 
 /// A pool that names the Gateway `g0` of namespace `edge`.
 fn facts(seen: Seen, apis: Apis) -> Facts {
