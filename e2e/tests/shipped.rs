@@ -181,6 +181,12 @@ fn each_released_chart_is_the_version_of_its_name_and_an_older_one_than_the_tree
     }
 }
 
+#[test]
+fn the_chart_names_the_version_that_the_programs_say() {
+    let chart = yaml("charts/lmetric/Chart.yaml");
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+}
+
 fn documents(path: &str) -> Vec<Value> {
     text(path)
         .split("\n---\n")

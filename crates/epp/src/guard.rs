@@ -1,6 +1,9 @@
 //! One placed request: the pick, and the promise that its reservation ends exactly once.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+};
 
 use lmetric_scheduler::{Outcome, Pick, Scheduler};
 
@@ -33,11 +36,20 @@ pub trait Inference: Send + Sync + 'static {
     fn cached_tokens(&self, pick: &Pick, tokens: u64);
 }
 
+/// Who finds out whether an engine still answers.
+pub trait Doubt: Send + Sync + 'static {
+    /// A request failed at this address, or the gateway passed it over.
+    fn doubt(&self, address: SocketAddr);
+}
+
 /// A reservation in the scheduler's ledger.
 struct Reserved {
     pick: Pick,
+    /// Where the request went, if not to the picked address.
+    went_to: OnceLock<SocketAddr>,
     scheduler: Arc<Scheduler>,
     clock: Clock,
+    doubt: Arc<dyn Doubt>,
     inference: Option<Box<dyn Inference>>,
 }
 
@@ -55,6 +67,9 @@ impl Reservation for Reserved {
     fn served_by(&self, address: SocketAddr) {
         self.scheduler
             .served_by(self.pick.reservation, address, self.clock.now());
+        // a second address cannot be told from a message sent twice
+        let _ = self.went_to.set(address);
+        self.doubt.doubt(self.pick.address);
     }
 
     fn cached_tokens(&self, tokens: u64) {
@@ -67,6 +82,10 @@ impl Reservation for Reserved {
     fn release(&self, outcome: Outcome) {
         self.scheduler
             .release(self.pick.reservation, outcome, self.clock.now());
+        if matches!(outcome, Outcome::ServerError | Outcome::Unreachable) {
+            self.doubt
+                .doubt(*self.went_to.get().unwrap_or(&self.pick.address));
+        }
     }
 }
 
@@ -84,12 +103,15 @@ impl Placement {
         pick: Pick,
         scheduler: Arc<Scheduler>,
         clock: Clock,
+        doubt: Arc<dyn Doubt>,
         inference: Option<Box<dyn Inference>>,
     ) -> Self {
         let reserved = Reserved {
             pick: pick.clone(),
+            went_to: OnceLock::new(),
             scheduler,
             clock,
+            doubt,
             inference,
         };
         Self::new(pick, Box::new(reserved))

@@ -158,6 +158,7 @@ impl Picker {
             pick,
             self.parts.scheduler.clone(),
             self.parts.clock,
+            self.parts.fleet.clone(),
             exact.then(|| Box::new(learn) as Box<dyn Inference>),
         ))
     }

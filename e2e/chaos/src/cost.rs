@@ -12,8 +12,9 @@ use serde::Serialize;
 use crate::clock::At;
 use crate::fault::{Component, Fault, Pool};
 
-/// A picker reads an engine that is busy every second and takes it out after two refused reads or three failed requests.
-const ENGINE_NOTICED: Duration = Duration::from_secs(3);
+/// A picker reads an idle engine every 5 s (give or take a tenth), and one where a request failed at once; it leaves an engine
+/// out from the first refused read.
+const ENGINE_NOTICED: Duration = Duration::from_secs(6);
 /// Envoy leaves a picker out from the first connection that fails; one that vanished, after two health checks of 1 s.
 const PICKER_NOTICED: Duration = Duration::from_secs(2);
 /// The kubelet lists containers every second, then status, EndpointSlice and kube-proxy (which waits for 1 s between two changes) follow;

@@ -1,18 +1,29 @@
 //! What scrapes mean for members, their sources and the ledger.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 use lmetric_kvevents::{EventSink, transport::SourceSpec};
 use lmetric_scheduler::{ScrapeSample, Time};
 
 use super::{Fleet, Member, Source};
-use crate::scrape::{
-    FetchError, Page, Scraped, Target,
-    sources::{EventAddress, of_rank},
+use crate::{
+    guard::Doubt,
+    scrape::{
+        FetchError, Page, Scraped, Target,
+        sources::{EventAddress, of_rank},
+    },
 };
 
 /// Block bound of a source until the engine says how many it has.
 const BLOCKS_UNTIL_KNOWN: u32 = 65_536;
+
+impl Doubt for Fleet {
+    fn doubt(&self, address: SocketAddr) {
+        if let Some(member) = self.members.load().at(address).first() {
+            member.target.doubt();
+        }
+    }
+}
 
 impl Scraped for Fleet {
     fn is_busy(&self, target: &Target) -> bool {

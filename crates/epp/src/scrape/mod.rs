@@ -2,7 +2,7 @@
 //! where they publish events.
 //!
 //! One task for each address. An address with requests is read every `busy`, an idle one every `idle`, both
-//! jittered so that a fleet is not read in step.
+//! jittered so that a fleet is not read in step; one where a request failed is read at once, five times in `busy` at most.
 
 mod client;
 pub mod models;
@@ -31,6 +31,8 @@ const PAGE_LIMIT: usize = 8 << 20;
 const LIST_LIMIT: usize = 4 << 20;
 /// A list of models is read again when it is older.
 const MODELS_AGE: Duration = Duration::from_secs(25);
+/// Reads for doubt in the interval of a busy engine: one that answers every request with an error is not read for each.
+const DOUBTS_IN_BUSY: u32 = 5;
 
 /// Who wants to know what a scrape said.
 pub trait Scraped: Send + Sync + 'static {
@@ -75,12 +77,21 @@ impl<S: Scraped> Scraper<S> {
             let up = self.read_once().await;
             loop {
                 let Scrape { busy, idle, .. } = self.settings.now();
-                tokio::time::sleep(jittered(busy, 0.9..1.1)).await;
-                if !up || started.elapsed() >= idle || self.listener.is_busy(&self.target) {
+                let doubted = tokio::select! {
+                    () = tokio::time::sleep(jittered(busy, 0.9..1.1)) => false,
+                    () = self.doubted(started + busy / DOUBTS_IN_BUSY) => true,
+                };
+                if doubted || !up || started.elapsed() >= idle || self.listener.is_busy(&self.target) {
                     break;
                 }
             }
         }
+    }
+
+    /// Ends when the engine is doubted, but not before `earliest`.
+    async fn doubted(&self, earliest: Instant) {
+        tokio::time::sleep_until(earliest).await;
+        self.target.doubted().await;
     }
 
     /// One scrape, and the lists that are due. True when the engine answered.

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use parking_lot::RwLock;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 use super::models::ModelCard;
 
@@ -17,6 +17,7 @@ pub struct Target {
     /// The address.
     pub address: SocketAddr,
     state: RwLock<State>,
+    doubted: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -35,7 +36,18 @@ impl Target {
         Self {
             address,
             state: RwLock::default(),
+            doubted: Notify::new(),
         }
+    }
+
+    /// A request failed there, or the gateway passed it over: whether it still answers should be known soon.
+    pub fn doubt(&self) {
+        self.doubted.notify_one();
+    }
+
+    /// Ends when somebody has doubted it since the last time.
+    pub async fn doubted(&self) {
+        self.doubted.notified().await;
     }
 
     /// It answered.

@@ -169,19 +169,22 @@ pub(crate) const SCRAPE: Scrape = Scrape {
     timeout: Duration::from_secs(2),
 };
 
+pub(crate) const TOKENS: Tokens = Tokens {
+    budget: Duration::from_millis(300),
+    threads: 1,
+    queue: 8,
+};
+
 impl Stage {
     pub(crate) fn new() -> Self {
-        Self::with(
-            GroupMap::new(),
-            Tokens {
-                budget: Duration::from_millis(300),
-                threads: 1,
-                queue: 8,
-            },
-        )
+        Self::with(GroupMap::new(), TOKENS)
     }
 
     pub(crate) fn with(groups: GroupMap, tokens: Tokens) -> Self {
+        Self::reading(SCRAPE, groups, tokens)
+    }
+
+    pub(crate) fn reading(scrape: Scrape, groups: GroupMap, tokens: Tokens) -> Self {
         let clock = Clock::start();
         let seed = KeySeed::new(7);
         let (tasks, _ended) = Tasks::new();
@@ -199,7 +202,7 @@ impl Stage {
             topic: String::new(),
             models: ModelsReader {
                 client: client.clone(),
-                settings: ScrapeSettings::new(SCRAPE, 1.0),
+                settings: ScrapeSettings::new(scrape, 1.0),
             },
             pods: pods.clone(),
         }));
@@ -211,7 +214,7 @@ impl Stage {
             names.clone(),
             tasks.clone(),
             client.clone(),
-            ScrapeSettings::new(SCRAPE, 1.0),
+            ScrapeSettings::new(scrape, 1.0),
             ScrapeMetrics::new(&mut registry),
         );
         let ladder = Arc::new(Ladder::new(

@@ -265,19 +265,21 @@ mod tests {
     #[test]
     fn a_process_is_known_by_its_program_and_an_argument() {
         let mut child = std::process::Command::new("sleep").arg("61").spawn().unwrap();
-        let found = processes("sleep", "61").unwrap();
-        let others = processes("sleep", "62").unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(
+        let holds = |argument| {
+            let found = processes("sleep", argument).unwrap();
             found
                 .iter()
                 .any(|pid| pid.as_raw_nonzero().get().unsigned_abs() == child.id())
-        );
-        assert!(
-            others
-                .iter()
-                .all(|pid| pid.as_raw_nonzero().get().unsigned_abs() != child.id())
-        );
+        };
+        // a process that has just been started has no command line yet
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while !holds("61") && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        let (its_own, another) = (holds("61"), holds("62"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(its_own);
+        assert!(!another);
     }
 }

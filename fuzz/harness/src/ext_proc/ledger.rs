@@ -1,10 +1,10 @@
 //! A fleet of two engines in the scheduler's own ledger.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use lmetric_epp::{
     clock::Clock,
-    guard::{Place, Placement},
+    guard::{Doubt, Place, Placement},
     refusal::Refusal,
     request::ParsedRequest,
 };
@@ -12,6 +12,13 @@ use lmetric_prefix::SharedIndex;
 use lmetric_scheduler::{EndpointSpec, PickRequest, Prompt, Scheduler, SchedulerConfig};
 use rand::{SeedableRng, rngs::SmallRng};
 use tokio::time::sleep;
+
+/// Engines that nobody reads.
+struct Believed;
+
+impl Doubt for Believed {
+    fn doubt(&self, _address: SocketAddr) {}
+}
 
 pub(super) struct Ledger {
     scheduler: Arc<Scheduler>,
@@ -88,6 +95,7 @@ impl Place for Ledger {
             pick,
             self.scheduler.clone(),
             self.clock,
+            Arc::new(Believed),
             None,
         ))
     }
