@@ -76,7 +76,7 @@ mod tests {
         assert!(!is_explained(&failed(8, 10, 2, Phase::Cut), engine(), 10));
         assert!(!is_explained(&failed(8, 9, 1, Phase::Cut), engine(), 10));
         assert!(!is_explained(
-            &failed(14, 14, 1, Phase::Status(503)),
+            &failed(17, 17, 1, Phase::Status(503)),
             engine(),
             10
         ));
