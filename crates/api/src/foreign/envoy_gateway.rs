@@ -86,6 +86,9 @@ pub struct BackendTrafficPolicySpec {
     /// Limits of time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Value>,
+    /// When a connection whose other end says nothing is given up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp_keepalive: Option<Value>,
 }
 
 /// A backend outside of Services.

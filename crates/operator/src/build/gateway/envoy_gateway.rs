@@ -177,6 +177,7 @@ pub(in crate::build) fn extension_policy(validated: &Validated) -> EnvoyExtensio
 fn backend_settings() -> Value {
     json!({
         "circuitBreaker": breakers(),
+        "tcpKeepalive": keepalive(),
         "timeout": {"tcp": {"connectTimeout": "1s"}, "http": {"maxConnectionDuration": "30s"}},
         "retry": {"numRetries": 2, "retryOn": {"triggers": ["connect-failure", "refused-stream", "unavailable"]}},
     })
@@ -195,6 +196,7 @@ pub(in crate::build) fn traffic_policy(validated: &Validated) -> BackendTrafficP
             circuit_breaker: Some(breakers()),
             // vLLM closes a connection that was idle for 5 s; a request sent into that closing would fail
             timeout: Some(json!({"tcp": {"connectTimeout": "2s"}, "http": {"connectionIdleTimeout": "4s"}})),
+            tcp_keepalive: Some(keepalive()),
         },
         status: None,
     }
@@ -203,6 +205,11 @@ pub(in crate::build) fn traffic_policy(validated: &Validated) -> BackendTrafficP
 /// A stream for each request in flight; the defaults are 1,024.
 fn breakers() -> Value {
     json!({"maxConnections": 100_000, "maxPendingRequests": 100_000, "maxParallelRequests": 100_000})
+}
+
+/// As in our own Envoy: a stream to a machine that is gone would wait for ever.
+fn keepalive() -> Value {
+    json!({"idleTime": "5s", "interval": "2s", "probes": 3})
 }
 
 fn the_route(validated: &Validated) -> TargetRef {

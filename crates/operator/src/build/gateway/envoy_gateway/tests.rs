@@ -146,4 +146,5 @@ fn the_named_engine_overrides_the_load_balancer() {
         spec["timeout"]["http"]["connectionIdleTimeout"], "4s",
         "less than vLLM's 5 s"
     );
+    assert_eq!(spec["tcpKeepalive"]["probes"], 3);
 }
