@@ -13,6 +13,8 @@ ip addr add 172.30.0.1/24 dev br0
 ip link set br0 up
 for i in $(seq "$1"); do ip route add "10.244.$i.0/24" via "172.30.0.$((10 + i))"; done
 ip route add 10.96.0.0/16 via 172.30.0.11
+# clients outside of the cluster may have any address in here
+ip route add local 10.97.0.0/16 dev lo
 echo 1 >/proc/sys/net/ipv4/ip_forward
 
 run etcd etcd --data-dir "$dir/etcd" --unsafe-no-fsync

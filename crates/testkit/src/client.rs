@@ -1,6 +1,9 @@
 //! An OpenAI client that can stream, stop in the middle, and send what no well-behaved client sends.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
 use bytes::{Bytes, BytesMut};
@@ -43,8 +46,18 @@ pub struct Answer {
 impl Client {
     /// A client with a connection pool of its own.
     pub fn new(to: SocketAddr) -> Self {
+        Self::with(to, None)
+    }
+
+    /// A client whose own address is this one, which must be one of the machine's.
+    pub fn from_address(to: SocketAddr, own: IpAddr) -> Self {
+        Self::with(to, Some(own))
+    }
+
+    fn with(to: SocketAddr, own: Option<IpAddr>) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
+        connector.set_local_address(own);
         connector.set_connect_timeout(Some(CONNECT));
         Self {
             to,
