@@ -22,7 +22,8 @@ async fn engines_of_a_silent_kubelet_go_on_serving() -> anyhow::Result<()> {
             .pop()
             .context("no engine there")?;
         let address = engine.ip.context("an engine without address")?.to_string();
-        let load = Load::start(stage.envoy("p").await?, Duration::from_millis(200), 4);
+        // streams overlap: one at a time would all go to the engine that holds the chat template's first block
+        let load = Load::start(stage.envoy("p").await?, Duration::from_millis(200), 40);
         let watch = Watch::start(stage).await?;
 
         let at = Instant::now();
