@@ -173,7 +173,15 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         };
         Reload::new(written, config.clone(), parts, ReloadMetrics::new(&mut registry))
     });
+    let live = admin::LiveParts {
+        pages: pages.clone(),
+        readiness: readiness.clone(),
+        speed: config.speed,
+        access: config.page,
+        tasks: tasks.clone(),
+    };
     let routes = admin::router(pages)
+        .merge(admin::live_router(live))
         .merge(admin::drain_router(fleet.clone()))
         .merge(admin::status_router(status_pages));
     let admin = Admin::new(admin, registry, readiness.clone(), logs, routes);
