@@ -2,7 +2,7 @@
 
 use lmetric_scheduler::{Outcome, Recent};
 
-use crate::bench::{Bench, at};
+use crate::bench::{Bench, at, text};
 
 fn close(seen: Option<f64>, expected: f64) -> bool {
     seen.is_some_and(|seen| (seen - expected).abs() < 1e-6)

@@ -27,6 +27,8 @@ const COLUMNS = [
 ];
 // above this many the grid shows them at a glance, and rows are narrow
 const MANY = 48;
+// longer names are told apart by their ends
+const LONG = 24;
 
 const fleet = { rows: new Map(), order: [], sort: "address", down: false, at: null, view: null, chosen: null, scale: { bs: 4, q: 1000 } };
 
@@ -145,14 +147,14 @@ function share(endpoint, column) {
   return column.key in fleet.scale ? value / fleet.scale[column.key] : value;
 }
 
-function fillRow({ row, cells, tile, endpoint }, prefix) {
+function fillRow({ row, cells, tile, endpoint }, [prefix, suffix]) {
   const states = STATES[endpoint.state] ?? ["wait", endpoint.state];
   const events = EVENTS[endpoint.events] ?? ["wait", endpoint.events];
   row.classList.toggle("off", endpoint.state !== "ready");
   COLUMNS.forEach((column, at) => {
     const cell = cells[at];
     if (column.key === "address") {
-      say(cell, endpoint.name);
+      say(cell, prefix > 3 && endpoint.name.length > LONG ? `…${endpoint.name.slice(prefix)}` : endpoint.name);
       cell.title = endpoint.model ? `${endpoint.name}, ${endpoint.model}` : endpoint.name;
     } else if (column.key === "state") {
       mark(cell.firstChild, states, stateText(endpoint), endpoint.why ?? "");
@@ -169,7 +171,7 @@ function fillRow({ row, cells, tile, endpoint }, prefix) {
   const ill = states[0] !== "good" ? states : events[0] !== "good" ? events : ["good", ""];
   tile.classList.toggle("bad", states[0] !== "good");
   mark(tile.firstChild.firstChild, ill, "", "");
-  say(tile.firstChild.lastChild, endpoint.name.slice(prefix));
+  say(tile.firstChild.lastChild, endpoint.name.slice(prefix, endpoint.name.length - suffix));
   say(tile.children[1], grouped(endpoint.bs));
   say(tile.children[2], short(endpoint.q));
   tile.style.setProperty("--load", (0.34 * Math.min(endpoint.bs / fleet.scale.bs, 1)).toFixed(3));
@@ -191,12 +193,15 @@ function fillDetail() {
   byId("detail").replaceChildren(element("b", "", chosen.name), ...facts);
 }
 
-// how much of the names is the same in all, to its last dot or colon
-function commonPrefix(names) {
-  if (names.length < 2) return 0;
+// how much of the names is the same in all: of their beginning to its last dot or colon, and a port at their end
+function common(names) {
+  if (names.length < 2) return [0, 0];
+  const port = /:\d+$/.exec(names[0])?.[0];
+  const suffix = port && names.every((name) => name.endsWith(port)) ? port.length : 0;
   let end = 0;
   while (end < names[0].length && names.every((name) => name[end] === names[0][end])) end += 1;
-  return Math.max(names[0].lastIndexOf(".", end - 1), names[0].lastIndexOf(":", end - 1)) + 1;
+  const prefix = Math.max(names[0].lastIndexOf(".", end - 1), names[0].lastIndexOf(":", end - 1)) + 1;
+  return [prefix, names.every((name) => name.length - suffix > prefix) ? suffix : 0];
 }
 
 function showFleet(endpoints) {
@@ -223,8 +228,8 @@ function showFleet(endpoints) {
     // bars keep their measure for a while, so that they can be compared from second to second
     fleet.scale[key] = Math.max(most, fleet.scale[key] * 0.97);
   }
-  const prefix = commonPrefix(endpoints.map((endpoint) => endpoint.name));
-  for (const row of fleet.rows.values()) fillRow(row, prefix);
+  const same = common(endpoints.map((endpoint) => endpoint.name));
+  for (const row of fleet.rows.values()) fillRow(row, same);
   if (changed) sortFleet();
   byId("table").classList.toggle("dense", endpoints.length > MANY);
   show(byId("no-endpoints"), endpoints.length === 0);

@@ -33,7 +33,7 @@ function age(seconds) {
 }
 
 function rate(perSecond) {
-  if (perSecond < 10) return perSecond.toFixed(1);
+  if (perSecond > 0 && perSecond < 10) return perSecond.toFixed(1);
   return perSecond < 1000 ? perSecond.toFixed(0) : short(perSecond);
 }
 

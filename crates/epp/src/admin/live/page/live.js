@@ -42,11 +42,12 @@ function showFigures(snapshot, perSecond) {
   const [bs, q] = [sum("bs"), sum("q")];
   for (const [name, value] of [["rate", perSecond], ["bs", bs], ["q", q], ["hit", hit], ["ttft", ttft], ["tpot", tpot]]) push(name, now, value);
   const lowest = snapshot.endpoints.length > 0 ? Math.min(...snapshot.endpoints.map((endpoint) => endpoint.bs)) : 0;
-  const unseen = "not seen: bodies do not pass here";
+  const quiet = "no request ended lately";
+  const unseen = hit === null ? quiet : "bodies are not seen";
   figure("rate", [perSecond === null ? "–" : rate(perSecond)], `${short(snapshot.totals.picks)} placed in all`);
-  figure("bs", [grouped(bs)], `${lowest} to ${most("bs")} per endpoint`);
+  figure("bs", [grouped(bs)], snapshot.endpoints.length > 0 ? `${lowest} to ${most("bs")} per endpoint` : "");
   figure("q", [short(q)], `most on one: ${short(most("q"))}`);
-  figure("hit", hit === null ? ["–"] : [(hit * 100).toFixed(hit < 0.0995 ? 1 : 0), "%"], hit === null ? "no request ended lately" : "over the last minute");
+  figure("hit", hit === null ? ["–"] : [(hit * 100).toFixed(hit < 0.0995 ? 1 : 0), "%"], hit === null ? quiet : "over the last minute");
   figure("ttft", ttft === null ? ["–"] : time(ttft), ttft === null ? unseen : "mean of the last minute");
   figure("tpot", tpot === null ? ["–"] : time(tpot), tpot === null ? unseen : "mean of the last minute");
 }
