@@ -127,10 +127,6 @@ fn harden(response: &mut Response) {
             HeaderName::from_static("cross-origin-resource-policy"),
             "same-origin",
         ),
-        (
-            HeaderName::from_static("cross-origin-opener-policy"),
-            "same-origin",
-        ),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
