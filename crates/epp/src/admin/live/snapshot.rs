@@ -293,7 +293,7 @@ impl PickRow {
     }
 }
 
-/// Four digits behind the point are more than anybody reads.
+/// Microseconds and millionths are more than anybody reads.
 fn rounded(value: f64) -> f64 {
-    (value * 1e4).round() / 1e4
+    (value * 1e6).round() / 1e6
 }

@@ -170,6 +170,7 @@ function fillRow({ row, cells, tile, endpoint }, [prefix, suffix]) {
   });
   const ill = states[0] !== "good" ? states : events[0] !== "good" ? events : ["good", ""];
   tile.classList.toggle("bad", states[0] !== "good");
+  tile.classList.toggle("idle", endpoint.bs === 0);
   mark(tile.firstChild.firstChild, ill, "", "");
   say(tile.firstChild.lastChild, endpoint.name.slice(prefix, endpoint.name.length - suffix));
   say(tile.children[1], grouped(endpoint.bs));

@@ -58,10 +58,12 @@ function show(node, shown) {
 
 // a series of the last minutes as a line; time runs to the right, null is a gap
 const SPAN = 180;
+const SHORTEST = 40;
 function spark(svg, points, now) {
+  const span = Math.min(SPAN, Math.max(SHORTEST, now - (points[0]?.at ?? now)));
   const seen = points.filter((point) => point.value !== null && now - point.at <= SPAN);
   const top = Math.max(...seen.map((point) => point.value), 0) || 1;
-  const x = (at) => (100 * (1 - (now - at) / SPAN)).toFixed(2);
+  const x = (at) => (100 * (1 - (now - at) / span)).toFixed(2);
   const y = (value) => (32 - 29 * (value / top)).toFixed(2);
   let line = "";
   let area = "";
