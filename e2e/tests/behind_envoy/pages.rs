@@ -37,9 +37,8 @@ fn browser(folder: &Path) -> Option<Browser> {
 }
 
 /// A fleet in a gateway mode that shows bodies, so that there are times to show.
-async fn fleet(engines: u8, policy: &str) -> Stage {
-    let mut options = StageOptions::new(Plug::Full).fleet(engines, SPEED);
-    options.picker.policy = policy.to_owned();
+async fn fleet(engines: u8, speed: f64) -> Stage {
+    let mut options = StageOptions::new(Plug::Full).fleet(engines, speed);
     options.picker.plaintext = true;
     Stage::start(options).await.unwrap()
 }
@@ -56,7 +55,8 @@ async fn live_tab(browser: &Browser, stage: &Stage) -> Tab {
 }
 
 /// Replays the beginning of the chat trace, as `make demo` does.
-fn replay(stage: &Stage, label: &str, seconds: u32, rate: f64, out: &Path) -> Child {
+fn replay(stage: &Stage, speed: f64, seconds: u32, rate: f64) -> (Child, PathBuf) {
+    let file = stage.folder().join("run.json");
     let mut command = Command::new(Tool::Cli.path().unwrap());
     command
         .args([
@@ -64,12 +64,12 @@ fn replay(stage: &Stage, label: &str, seconds: u32, rate: f64, out: &Path) -> Ch
             "--prompt",
             "tokens",
             "--label",
-            label,
+            "lmetric",
             "--model",
             stage.model(),
         ])
         .args(["--url", &format!("http://{}", stage.client().to())])
-        .args(["--speed", &SPEED.to_string(), "--rate-scale", &rate.to_string()])
+        .args(["--speed", &speed.to_string(), "--rate-scale", &rate.to_string()])
         .args([
             "--window",
             &format!("0:{seconds}"),
@@ -79,13 +79,48 @@ fn replay(stage: &Stage, label: &str, seconds: u32, rate: f64, out: &Path) -> Ch
             "0",
         ])
         .arg("--trace")
-        .arg(repository().join("data/mooncake-conversation-10min.jsonl"))
+        .arg(trace())
         .arg("--out")
-        .arg(out)
+        .arg(&file)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .kill_on_drop(true);
-    command.spawn().unwrap()
+    (command.spawn().unwrap(), file)
+}
+
+fn trace() -> PathBuf {
+    repository().join("data/mooncake-conversation-10min.jsonl")
+}
+
+/// Simulates policies on the trace's `window`, and writes the page of the study into `folder`.
+async fn study(folder: &Path, engines: &str, policies: &str, window: &str) -> PathBuf {
+    let [study, page] = ["study.json", "study.html"].map(|name| folder.join(name));
+    let trace = trace();
+    let [to, html, from] = [&study, &page, &trace].map(|path| path.to_str().unwrap());
+    let fleet = [
+        "--trace",
+        from,
+        "--engines",
+        engines,
+        "--model",
+        "qwen2-7b",
+        "--rate-scale",
+        "2",
+    ];
+    let runs = [
+        "--policies",
+        policies,
+        "--window",
+        window,
+        "--jitter",
+        "3s",
+        "--out",
+        to,
+    ];
+    cli(&[&["simulate"][..], &fleet, &runs].concat()).await;
+    cli(&["report", html, to]).await;
+    page
 }
 
 async fn cli(args: &[&str]) {
@@ -124,7 +159,7 @@ async fn look_at(tab: &Tab, name: &str, pictures: Option<&Path>) {
 #[tokio::test]
 #[ignore = "needs the built programs, Envoy and Chromium: make e2e-envoy"]
 async fn the_live_page_follows_traffic_and_says_when_the_picker_is_gone() {
-    let mut stage = fleet(4, "lmetric").await;
+    let mut stage = fleet(4, SPEED).await;
     let Some(browser) = browser(stage.folder()) else {
         return;
     };
@@ -133,8 +168,7 @@ async fn the_live_page_follows_traffic_and_says_when_the_picker_is_gone() {
         .await
         .unwrap();
     tab.wait_for("!byId('no-picks').hidden", SOON).await.unwrap();
-    let run = stage.folder().join("run.json");
-    let mut traffic = replay(&stage, "lmetric", 32, 1.0, &run);
+    let (mut traffic, run) = replay(&stage, SPEED, 32, 1.0);
     for (what, expression) in [
         (
             "a rate",
@@ -221,7 +255,7 @@ async fn the_live_page_follows_traffic_and_says_when_the_picker_is_gone() {
 #[tokio::test]
 #[ignore = "needs the built programs, Envoy and Chromium: make e2e-envoy"]
 async fn two_hundred_endpoints_are_seen_at_a_glance() {
-    let stage = fleet(200, "lmetric").await;
+    let stage = fleet(200, SPEED).await;
     let Some(browser) = browser(stage.folder()) else {
         return;
     };
@@ -240,7 +274,7 @@ async fn two_hundred_endpoints_are_seen_at_a_glance() {
         tall.as_f64().unwrap() < 1_000.0,
         "a desktop's window shows them all: {tall} pixels"
     );
-    let mut traffic = replay(&stage, "lmetric", 12, 4.0, &stage.folder().join("run.json"));
+    let (mut traffic, _) = replay(&stage, SPEED, 12, 4.0);
     tab.wait_for("last.totals.picks > 20", SOON).await.unwrap();
     let pictures = pictures();
     let more = pictures.as_deref().map(|folder| folder.join("more"));
@@ -260,26 +294,9 @@ async fn the_page_of_a_simulated_study_is_clean() {
     let Some(browser) = browser(folder.path()) else {
         return;
     };
-    let [study, page] = ["study.json", "study.html"].map(|name| folder.path().join(name));
-    let trace = repository().join("data/mooncake-conversation-10min.jsonl");
-    let [study, page, trace] = [&study, &page, &trace].map(|path| path.to_str().unwrap());
-    cli(&[
-        "simulate",
-        "--trace",
-        trace,
-        "--engines",
-        "4",
-        "--policies",
-        "lmetric,vllm",
-        "--window",
-        "0:60",
-        "--out",
-        study,
-    ])
-    .await;
-    cli(&["report", page, study]).await;
+    let page = study(folder.path(), "4", "lmetric,vllm", "0:60").await;
     let tab = browser.tab().await.unwrap();
-    tab.open(&format!("file://{page}")).await.unwrap();
+    tab.open(&format!("file://{}", page.display())).await.unwrap();
     look_at(&tab, "study", None).await;
 }
 
@@ -288,7 +305,8 @@ fn pictures() -> Option<PathBuf> {
     std::env::var_os("LMETRIC_SCREENSHOTS").map(PathBuf::from)
 }
 
-/// The pictures of the documentation, when `LMETRIC_SCREENSHOTS` names a folder for them: sixteen engines, three policies.
+/// The pictures of the documentation, when `LMETRIC_SCREENSHOTS` names a folder for them: sixteen engines under load, and a study
+/// in virtual time, whose figures do not depend on this machine.
 #[tokio::test]
 #[ignore = "needs the built programs, Envoy and Chromium: make screenshots"]
 async fn screenshots() {
@@ -297,26 +315,16 @@ async fn screenshots() {
         return;
     };
     std::fs::create_dir_all(&folder).unwrap();
-    let runs = tempfile::tempdir().unwrap();
-    let mut files = Vec::new();
-    for policy in ["round-robin", "vllm", "lmetric"] {
-        let stage = fleet(16, policy).await;
-        let file = runs.path().join(format!("{policy}.json"));
-        let mut traffic = replay(&stage, policy, 180, 2.0, &file);
-        files.push(file);
-        if policy == "lmetric" {
-            let browser = browser(stage.folder()).expect("pictures need a browser");
-            let tab = live_tab(&browser, &stage).await;
-            tokio::time::sleep(Duration::from_secs(30)).await;
-            look_at(&tab, "live", Some(&folder)).await;
-        }
-        assert!(traffic.wait().await.unwrap().success());
-    }
-    let page = runs.path().join("report.html");
-    let mut args = vec!["report", page.to_str().unwrap()];
-    args.extend(files.iter().map(|file| file.to_str().unwrap()));
-    cli(&args).await;
-    let browser = browser(runs.path()).expect("pictures need a browser");
+    let speed = 2.0;
+    let stage = fleet(16, speed).await;
+    let browser = browser(stage.folder()).expect("pictures need a browser");
+    let tab = live_tab(&browser, &stage).await;
+    let (traffic, _) = replay(&stage, speed, 600, 2.0);
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    look_at(&tab, "live", Some(&folder)).await;
+    drop(traffic);
+
+    let page = study(stage.folder(), "16", "lmetric,vllm,bailian,round-robin", "0:600").await;
     let tab = browser.tab().await.unwrap();
     tab.open(&format!("file://{}", page.display())).await.unwrap();
     look_at(&tab, "report", Some(&folder)).await;
