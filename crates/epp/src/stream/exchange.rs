@@ -465,7 +465,7 @@ impl Exchange {
         if let Some(tokens) = findings.and_then(|findings| findings.cached_tokens) {
             steps.push(Step::CachedTokens(tokens));
         }
-        if let Some(tokens) = findings.and_then(|findings| findings.output_tokens()) {
+        if let Some(tokens) = findings.and_then(|findings| findings.tokens()) {
             steps.push(Step::OutputTokens(tokens));
         }
         steps.push(Step::Finish(outcome));

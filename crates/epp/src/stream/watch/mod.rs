@@ -32,8 +32,8 @@ pub(crate) struct Findings {
     pub(crate) output: bool,
     /// Prompt tokens that the engine found in its cache; the last figure if there are several.
     pub(crate) cached_tokens: Option<u64>,
-    /// Tokens that the engine says it generated, over all answers; the last figure if there are several.
-    pub(crate) generated_tokens: Option<u64>,
+    /// Tokens that it generated, likewise.
+    pub(crate) output_tokens: Option<u64>,
     /// Events of a stream that carried output.
     pub(crate) output_events: u64,
 }
@@ -79,8 +79,8 @@ impl Watcher {
 
 impl Findings {
     /// Tokens of the answer: the engine's own count, else one for each event of a stream, as vLLM sends them.
-    pub(crate) fn output_tokens(&self) -> Option<u64> {
-        self.generated_tokens
+    pub(crate) fn tokens(&self) -> Option<u64> {
+        self.output_tokens
             .or((self.output_events > 0).then_some(self.output_events))
     }
 
@@ -101,7 +101,7 @@ impl Findings {
                 Key::CachedTokens,
             ]
             | [Key::Usage, Key::CacheReadInputTokens] => self.cached_tokens = Some(tokens),
-            [Key::Usage, Key::CompletionTokens | Key::OutputTokens] => self.generated_tokens = Some(tokens),
+            [Key::Usage, Key::CompletionTokens | Key::OutputTokens] => self.output_tokens = Some(tokens),
             _ => {}
         }
     }

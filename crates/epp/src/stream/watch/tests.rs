@@ -48,7 +48,7 @@ fn finds_output_and_cached_tokens_in_real_answers(#[case] name: &str, #[case] ca
 fn the_tokens_of_an_answer_are_counted(#[case] name: &str, #[case] tokens: Option<u64>) {
     let answer = captured(name);
     let found = watch(&answer.content_type, [&answer.body[..]]);
-    assert_eq!(found.output_tokens(), tokens);
+    assert_eq!(found.tokens(), tokens);
 }
 
 /// Every event of a stream, and whether it is the first with output.
