@@ -36,9 +36,9 @@ fn browser(folder: &Path) -> Option<Browser> {
     }
 }
 
-/// A fleet in a gateway mode that shows bodies, so that there are times to show.
-async fn fleet(engines: u8, speed: f64) -> Stage {
-    let mut options = StageOptions::new(Plug::Full).fleet(engines, speed);
+/// Where the gateway shows bodies, there are times to show.
+async fn fleet(plug: Plug, engines: u8, speed: f64) -> Stage {
+    let mut options = StageOptions::new(plug).fleet(engines, speed);
     options.picker.plaintext = true;
     Stage::start(options).await.unwrap()
 }
@@ -159,7 +159,7 @@ async fn look_at(tab: &Tab, name: &str, pictures: Option<&Path>) {
 #[tokio::test]
 #[ignore = "needs the built programs, Envoy and Chromium: make e2e-envoy"]
 async fn the_live_page_follows_traffic_and_says_when_the_picker_is_gone() {
-    let mut stage = fleet(4, SPEED).await;
+    let mut stage = fleet(Plug::Full, 4, SPEED).await;
     let Some(browser) = browser(stage.folder()) else {
         return;
     };
@@ -255,7 +255,7 @@ async fn the_live_page_follows_traffic_and_says_when_the_picker_is_gone() {
 #[tokio::test]
 #[ignore = "needs the built programs, Envoy and Chromium: make e2e-envoy"]
 async fn two_hundred_endpoints_are_seen_at_a_glance() {
-    let stage = fleet(200, SPEED).await;
+    let stage = fleet(Plug::Light, 200, SPEED).await;
     let Some(browser) = browser(stage.folder()) else {
         return;
     };
@@ -285,6 +285,8 @@ async fn two_hundred_endpoints_are_seen_at_a_glance() {
     tab.ask("byId('as-table').click()").await.unwrap();
     look_at(&tab, "live-200-table", more.as_deref()).await;
     assert!(traffic.wait().await.unwrap().success());
+    let unseen = "document.querySelector('[data-figure=ttft] .why').textContent === 'bodies are not seen'";
+    tab.wait_for(unseen, SOON).await.unwrap();
 }
 
 #[tokio::test]
@@ -316,7 +318,7 @@ async fn screenshots() {
     };
     std::fs::create_dir_all(&folder).unwrap();
     let speed = 2.0;
-    let stage = fleet(16, speed).await;
+    let stage = fleet(Plug::Full, 16, speed).await;
     let browser = browser(stage.folder()).expect("pictures need a browser");
     let tab = live_tab(&browser, &stage).await;
     let (traffic, _) = replay(&stage, speed, 600, 2.0);
