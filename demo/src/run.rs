@@ -62,7 +62,7 @@ async fn stage(options: &Options, policy: &str) -> anyhow::Result<Stage> {
 async fn replay(options: &Options, policy: &str) -> anyhow::Result<PathBuf> {
     let stage = stage(options, policy).await?;
     say(&format!(
-        "{policy}: {} engines behind http://{}; why a request went where it did: lmetric explain --admin http://{}",
+        "{policy}: {} engines behind http://{}; the fleet, live, and why requests go where they go: http://{}/",
         options.engines,
         stage.client().to(),
         stage.picker.admin_address(),

@@ -19,6 +19,8 @@ pub use duration::parse_duration;
 pub use endpoints::{EndpointEntry, EndpointsFile};
 pub use error::ConfigError;
 pub use lmetric_policy::PolicyKind as Policy;
-pub use picker::{Endpoints, Events, Hotspot, Limits, Listen, ModelGroup, PickerConfig, Scrape, Tls, Tokens};
+pub use picker::{
+    Endpoints, Events, Hotspot, Limits, Listen, ModelGroup, PageAccess, PickerConfig, Scrape, Tls, Tokens,
+};
 pub use pods::{KvPorts, PodEndpoints, Pods};
 pub use tokenizer::{Repository, Site, TokenizerSource};

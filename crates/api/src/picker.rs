@@ -41,6 +41,8 @@ pub struct PickerConfig {
     pub speed: f64,
     /// Whether blocks of open reservations count as held (off only for experiments).
     pub overlay: bool,
+    /// Who may look at the live page on the admin port.
+    pub page: PageAccess,
     /// Log filter in `tracing` syntax, e.g. `info,lmetric_epp=debug`.
     pub log: String,
 }
@@ -92,6 +94,17 @@ pub enum Hotspot {
     /// The class is placed by load only.
     LoadOnly,
     /// Nothing is detected.
+    Off,
+}
+
+/// Who may look at the live page on the admin port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageAccess {
+    /// Who is on this machine, whatever address the admin port listens on; `kubectl port-forward` is.
+    Loopback,
+    /// Whoever reaches the admin port.
+    Anyone,
+    /// Nobody.
     Off,
 }
 

@@ -12,8 +12,8 @@ use std::{
 use serde::{Deserialize, Deserializer, de};
 
 use crate::{
-    ConfigError, Endpoints, Events, Hotspot, Limits, Listen, ModelGroup, PickerConfig, Policy, Scrape, Tls,
-    Tokens, duration, pods::RawPods,
+    ConfigError, Endpoints, Events, Hotspot, Limits, Listen, ModelGroup, PageAccess, PickerConfig, Policy,
+    Scrape, Tls, Tokens, duration, pods::RawPods,
 };
 
 #[derive(Deserialize)]
@@ -46,6 +46,8 @@ pub(crate) struct RawConfig {
     speed: f64,
     #[serde(default = "yes")]
     overlay: bool,
+    #[serde(default = "loopback", deserialize_with = "word")]
+    page: PageAccess,
     #[serde(default = "info")]
     log: String,
 }
@@ -175,6 +177,10 @@ impl Default for RawLimits {
     }
 }
 
+fn loopback() -> PageAccess {
+    PageAccess::Loopback
+}
+
 fn filter() -> Hotspot {
     Hotspot::Filter
 }
@@ -208,6 +214,14 @@ impl Word for Hotspot {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("Filter", Self::Filter),
         ("LoadOnly", Self::LoadOnly),
+        ("Off", Self::Off),
+    ];
+}
+
+impl Word for PageAccess {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("Loopback", Self::Loopback),
+        ("Anyone", Self::Anyone),
         ("Off", Self::Off),
     ];
 }
@@ -310,6 +324,7 @@ impl RawConfig {
             prefill_rate,
             speed,
             overlay,
+            page,
             log,
         } = self;
         let check = Check { file };
@@ -381,6 +396,7 @@ impl RawConfig {
             prefill_rate,
             speed,
             overlay,
+            page,
             log,
         })
     }

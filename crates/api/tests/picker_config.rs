@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use lmetric_api::{
-    Endpoints, Hotspot, KvPorts, PickerConfig, PodEndpoints, Pods, Policy, Repository, Site, Tls,
+    Endpoints, Hotspot, KvPorts, PageAccess, PickerConfig, PodEndpoints, Pods, Policy, Repository, Site, Tls,
     TokenizerSource,
 };
 
@@ -31,6 +31,7 @@ fn only_the_endpoints_are_required() {
     assert_eq!(config.limits.body_bytes, 67_108_864);
     assert_eq!(config.prefill_rate, 8_000.0);
     assert!(config.overlay);
+    assert_eq!(config.page, PageAccess::Loopback);
 }
 
 #[test]
@@ -55,6 +56,7 @@ limits: {bodyBytes: 1048576, drain: 1m}
 prefillRate: 9000
 speed: 4
 overlay: false
+page: Anyone
 log: info,lmetric_epp=debug
 "#,
     )
@@ -101,6 +103,7 @@ log: info,lmetric_epp=debug
     assert_eq!(config.limits.drain, Duration::from_mins(1));
     assert_eq!(config.speed, 4.0);
     assert!(!config.overlay);
+    assert_eq!(config.page, PageAccess::Anyone);
 }
 
 #[test]
@@ -239,6 +242,7 @@ const BAD: &[(&str, &str, &str)] = &[
     ("speed: 0", "speed", "from 0.01"),
     ("speed: .nan", "speed", "from 0.01"),
     ("overlay: maybe", "overlay", "true or false"),
+    ("page: Everybody", "page", "one of Loopback, Anyone, Off"),
     ("log: \"\"", "log", "info"),
     (
         "policy: [lmetric]",

@@ -26,6 +26,8 @@ pub trait Reservation: Send + Sync + 'static {
     fn served_by(&self, address: SocketAddr);
     /// The engine's answer says how many prompt tokens it found in its cache.
     fn cached_tokens(&self, tokens: u64);
+    /// So many tokens the answer had.
+    fn output_tokens(&self, tokens: u64);
     /// The request ended. Called exactly once.
     fn release(&self, outcome: Outcome);
 }
@@ -77,6 +79,10 @@ impl Reservation for Reserved {
         if let Some(inference) = &self.inference {
             inference.cached_tokens(&self.pick, tokens);
         }
+    }
+
+    fn output_tokens(&self, tokens: u64) {
+        self.scheduler.output_tokens(self.pick.reservation, tokens);
     }
 
     fn release(&self, outcome: Outcome) {
@@ -161,6 +167,13 @@ impl Placement {
         }
     }
 
+    /// Tokens of the answer.
+    pub fn output_tokens(&mut self, tokens: u64) {
+        if !self.finished {
+            self.reservation.output_tokens(tokens);
+        }
+    }
+
     /// Ends the request; later calls do nothing.
     pub fn finish(&mut self, outcome: Outcome) {
         if !self.finished {
@@ -206,6 +219,9 @@ mod tests {
         }
         fn cached_tokens(&self, tokens: u64) {
             self.note(format!("cached {tokens}"));
+        }
+        fn output_tokens(&self, tokens: u64) {
+            self.note(format!("tokens {tokens}"));
         }
         fn release(&self, outcome: Outcome) {
             self.note(format!("{outcome:?}"));

@@ -1,7 +1,7 @@
 //! A configuration that changes while the picker runs.
 //!
 //! Policy, detector, rates, log filter, limits, models and their tokenizers, tokenizing, scraping and the endpoints'
-//! selection change at once. What is bound at start (ports, certificate, the event topic, the speed, the cache's place)
+//! selection change at once. What is bound at start (ports, certificate, the event topic, the speed, the cache's place, who may see the live page)
 //! waits for a restart, and a log line and `/debug/config` say so; the operator restarts pickers for these by itself. A
 //! bad configuration changes nothing, and is told of until a good one comes.
 
@@ -142,6 +142,7 @@ impl Reload {
             prefill_rate,
             speed,
             overlay,
+            page,
             log,
         } = new;
         let mut taken = Taken::default();
@@ -152,6 +153,7 @@ impl Reload {
             ("tokenizerCache", tokenizer_cache != running.tokenizer_cache),
             ("events", events != running.events),
             ("speed", speed != running.speed),
+            ("page", page != running.page),
         ] {
             if differs {
                 taken.waiting.push(field);

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
-use lmetric_api::{ConfigError, Hotspot, Listen, PickerConfig, Policy};
+use lmetric_api::{ConfigError, Hotspot, Listen, PageAccess, PickerConfig, Policy};
 use lmetric_engine::{EngineConfig, Gpu, Model, SimulatedSteps};
 use lmetric_prefix::{KeySeed, SharedIndex};
 use lmetric_scheduler::{EngineModel, HotspotAction, Scheduler, SchedulerConfig};
@@ -173,7 +173,15 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         };
         Reload::new(written, config.clone(), parts, ReloadMetrics::new(&mut registry))
     });
+    let live = admin::LiveParts {
+        pages: pages.clone(),
+        readiness: readiness.clone(),
+        speed: config.speed,
+        access: config.page,
+        tasks: tasks.clone(),
+    };
     let routes = admin::router(pages)
+        .merge(admin::live_router(live))
         .merge(admin::drain_router(fleet.clone()))
         .merge(admin::status_router(status_pages));
     let admin = Admin::new(admin, registry, readiness.clone(), logs, routes);
@@ -234,6 +242,7 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         ext_proc_tls = listening.ext_proc_tls.map(tracing::field::display),
         health = %listening.health,
         admin = %listening.admin,
+        page = page_at(config.page, listening.admin).map(tracing::field::display),
         "the picker serves"
     );
     let signal = tokio::select! {
@@ -255,6 +264,22 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Where a person finds the live page.
+fn page_at(access: PageAccess, admin: SocketAddr) -> Option<String> {
+    let ip = admin.ip();
+    let is_shown = match access {
+        PageAccess::Loopback => ip.is_loopback() || ip.is_unspecified(),
+        PageAccess::Anyone => true,
+        PageAccess::Off => false,
+    };
+    let host = if ip.is_unspecified() {
+        format!("localhost:{}", admin.port())
+    } else {
+        admin.to_string()
+    };
+    is_shown.then(|| format!("http://{host}/"))
 }
 
 /// The signal that tells the process to stop; an error when a task ended that should not have.

@@ -1,10 +1,8 @@
 //! `lmetric explain`: why the picker chose what it chose.
 
 mod decision;
-mod sentence;
 
-pub use decision::{Candidate, Decision, Decisions};
-pub use sentence::reason;
+pub use decision::Decisions;
 
 use std::{io::Write, process::ExitCode, time::Duration};
 
@@ -12,6 +10,7 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::{BodyExt as _, Full, Limited};
+use lmetric_scheduler::{Decision, reason};
 
 use crate::{
     client::{BaseUrl, Trust, error_message, http_client},
@@ -140,7 +139,7 @@ fn print(decision: &Decision, age: Option<Duration>, out: &mut impl Write) -> st
         decision.request_id,
         decision.model,
         decision.policy,
-        grouped(decision.tokens)
+        grouped(u64::from(decision.tokens))
     )?;
     let width = decision
         .candidates
@@ -158,8 +157,8 @@ fn print(decision: &Decision, age: Option<Duration>, out: &mut impl Write) -> st
     for (address, candidate) in &decision.candidates {
         let wins = !marked && *address == decision.winner;
         marked |= wins;
-        let share = 100.0 * candidate.hit as f64 / decision.tokens.max(1) as f64;
-        let score = candidate.score.map_or_else(|| "∞".to_owned(), short_count);
+        let share = 100.0 * f64::from(candidate.hit) / f64::from(decision.tokens.max(1));
+        let score = short_count(candidate.score);
         let note = match (wins, candidate.filtered) {
             (true, _) => "  ← won",
             (false, true) => "  filtered (hotspot)",
@@ -169,15 +168,15 @@ fn print(decision: &Decision, age: Option<Duration>, out: &mut impl Write) -> st
             out,
             "{} {address:width$}  {:>9} {share:>3.0} % {:>9} {:>5} {:>9} {score:>10}{note}",
             if wins { "▸" } else { " " },
-            grouped(candidate.hit),
-            grouped(candidate.q),
+            grouped(u64::from(candidate.hit)),
+            grouped(u64::from(candidate.q)),
             candidate.bs,
             grouped(decision.p_tokens(candidate)),
         )?;
     }
     let unseen = decision
         .candidate_count
-        .saturating_sub(decision.candidates.len() as u64);
+        .saturating_sub(decision.candidates.len() as u32);
     if unseen > 0 {
         writeln!(out, "  … and {unseen} more with higher scores")?;
     }

@@ -146,7 +146,7 @@ async fn what_is_bound_or_built_waits_for_a_restart() {
     let mut bench = bench("", Vec::new()).await;
     let text = format!(
         "{START}tls: {{mode: Off}}\nspeed: 2\nlisten: {{admin: \"0.0.0.0:1\"}}\n\
-         tokenizerCache: elsewhere\nevents: {{topic: kv}}\nlimits: {{bodyBytes: 1073741824}}\n"
+         tokenizerCache: elsewhere\nevents: {{topic: kv}}\npage: Off\nlimits: {{bodyBytes: 1073741824}}\n"
     );
     assert_eq!(
         bench.reload.take(&text),
@@ -158,6 +158,7 @@ async fn what_is_bound_or_built_waits_for_a_restart() {
                 "tokenizerCache",
                 "events",
                 "speed",
+                "page",
                 "limits.bodyBytes"
             ]
         ))

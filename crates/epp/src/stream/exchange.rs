@@ -44,6 +44,8 @@ pub(super) enum Step {
     ServedBy(SocketAddr),
     /// The engine says how many prompt tokens it found in its cache.
     CachedTokens(u64),
+    /// So many tokens the answer had.
+    OutputTokens(u64),
     /// The placed request is over.
     Finish(Outcome),
     /// The client was answered in an engine's place.
@@ -462,6 +464,9 @@ impl Exchange {
         let findings = self.watcher.as_ref().map(Watcher::findings);
         if let Some(tokens) = findings.and_then(|findings| findings.cached_tokens) {
             steps.push(Step::CachedTokens(tokens));
+        }
+        if let Some(tokens) = findings.and_then(|findings| findings.tokens()) {
+            steps.push(Step::OutputTokens(tokens));
         }
         steps.push(Step::Finish(outcome));
     }

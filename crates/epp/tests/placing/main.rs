@@ -6,6 +6,7 @@ mod drain;
 mod engine;
 mod fleet;
 mod ladder;
+mod live;
 mod pages;
 mod picker;
 mod readiness;

@@ -4,6 +4,7 @@ mod ejection;
 mod fleet;
 mod foreign;
 mod rate;
+mod recent;
 mod spaces;
 
 use std::{net::SocketAddr, sync::Arc};
@@ -14,6 +15,8 @@ pub(crate) use ejection::Ejection;
 pub(crate) use fleet::Fleet;
 pub(crate) use foreign::{Foreign, OwnPeak};
 pub(crate) use rate::Rate;
+pub(crate) use recent::Fading;
+pub use recent::Recent;
 pub(crate) use spaces::{SpaceId, Spaces};
 
 use crate::{
@@ -82,6 +85,8 @@ pub struct EndpointView {
     pub ejected_until: Option<u64>,
     /// Tokens stored per second while Q > 0.
     pub rate: f64,
+    /// How its requests fared lately.
+    pub recent: Recent,
 }
 
 /// An endpoint as the scheduler keeps it.
@@ -110,6 +115,7 @@ pub(crate) struct Endpoint {
     pub(crate) foreign: Foreign,
     pub(crate) peak: OwnPeak,
     pub(crate) ejection: Ejection,
+    pub(crate) recent: Fading,
     /// Stored runs so far that belonged to no open reservation.
     pub(crate) strangers: u64,
     /// How many of these have already cast a doubt on a request's tokens.
@@ -136,6 +142,7 @@ impl Endpoint {
             foreign: Foreign::default(),
             peak: OwnPeak::new(pace),
             ejection: Ejection::default(),
+            recent: Fading::default(),
             strangers: 0,
             strangers_used: 0,
         }

@@ -73,6 +73,7 @@ impl Scheduler {
         counters.released_by_rate += ledger::advance(slab, endpoint, now, rates);
         if let Some(reservation) = slab.get_mut(place) {
             ledger::end_output(reservation, &mut endpoint.load);
+            reservation.first_output.get_or_insert(now);
             reservation.judged = true;
             endpoint.ejection.success(reservation.picked);
         }
@@ -153,6 +154,7 @@ impl Scheduler {
         let mut state = self.state.lock();
         let place = state.slab.place(id)?;
         let reservation = state.slab.get_mut(place)?;
+        reservation.cached = Some(tokens);
         if reservation.estimated || std::mem::replace(&mut reservation.checked, true) {
             return None;
         }
@@ -162,6 +164,16 @@ impl Scheduler {
         };
         state.checks.hit(check);
         Some(check)
+    }
+
+    /// How many tokens the answer has had so far.
+    pub fn output_tokens(&self, id: ReservationId, tokens: u64) {
+        let mut state = self.state.lock();
+        if let Some(place) = state.slab.place(id)
+            && let Some(reservation) = state.slab.get_mut(place)
+        {
+            reservation.output_tokens = Some(tokens);
+        }
     }
 
     /// The keys that an engine must hold when it found `tokens` prompt tokens of this request in its cache, if these are more than
@@ -220,6 +232,11 @@ impl Scheduler {
                     checks.doubt(endpoint.id, key, now.after(pace.real(GRACE)));
                 }
             }
+        }
+        if matches!(outcome, Outcome::Done | Outcome::ClientAbort)
+            && let Some(reservation) = slab.get(place)
+        {
+            endpoint.recent.ended(reservation, outcome, now, pace);
         }
         ledger::close(slab, endpoint, &self.index, place, overlay, now);
         true

@@ -2,7 +2,7 @@
 
 use super::Scheduler;
 use crate::{
-    Counters, Decision, EndpointView, HitCheck, HotspotNote, Time, TokenCheck,
+    Counters, Decision, EndpointView, HitCheck, HotspotNote, PolicyKind, Time, TokenCheck,
     endpoint::Endpoint,
     ledger::{self, Slab},
     state::State,
@@ -16,6 +16,7 @@ impl Scheduler {
         state.refresh_rates(now);
         let rates = state.rates();
         let mean_prompt = state.mean_prompt.get();
+        let pace = state.config.pace();
         let State {
             fleet,
             slab,
@@ -40,6 +41,7 @@ impl Scheduler {
             ready: endpoint.ready,
             ejected_until: endpoint.ejection.until().map(|until| until.0),
             rate: rates.of(endpoint),
+            recent: endpoint.recent.at(now, pace),
         };
         fleet.iter().map(view).collect()
     }
@@ -72,6 +74,16 @@ impl Scheduler {
     /// Alarms and filters since the last call that deserve a log line (bounded).
     pub fn take_hotspot_notes(&self) -> Vec<HotspotNote> {
         self.state.lock().hotspot.take_notes()
+    }
+
+    /// The classes for which an alarm holds now, the most frequent first. O(classes).
+    pub fn hotspots(&self) -> Vec<HotspotNote> {
+        self.state.lock().hotspot.now()
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> PolicyKind {
+        self.state.lock().config.policy
     }
 }
 

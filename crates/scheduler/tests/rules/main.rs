@@ -15,3 +15,4 @@ mod hotspot;
 mod overlay;
 mod progress;
 mod quiet;
+mod recent;

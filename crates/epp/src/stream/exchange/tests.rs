@@ -24,6 +24,7 @@ pub(super) struct Run {
     pub(super) log: Vec<String>,
     pub(super) replies: Vec<ProcessingResponse>,
     pub(super) asked: Vec<Asked>,
+    tokens: Option<u64>,
     placement: Option<Result<Destination, Refusal>>,
 }
 
@@ -41,6 +42,7 @@ impl Run {
             log: Vec::new(),
             replies: Vec::new(),
             asked: Vec::new(),
+            tokens: None,
             placement: Some(Ok(destination())),
         }
     }
@@ -87,6 +89,7 @@ impl Run {
                 Step::FirstOutput => self.log.push("output".to_owned()),
                 Step::ServedBy(address) => self.log.push(format!("served {address}")),
                 Step::CachedTokens(tokens) => self.log.push(format!("cached {tokens}")),
+                Step::OutputTokens(tokens) => self.tokens = Some(tokens),
                 Step::Finish(outcome) => self.log.push(format!("finish {outcome:?}")),
                 Step::Refused(kind) => self.log.push(format!("refused {}", kind.reason())),
                 Step::Close => self.log.push("close".to_owned()),
@@ -720,9 +723,13 @@ fn a_client_that_leaves_while_its_request_is_placed_gives_the_placement_back() {
 }
 
 #[rstest]
-#[case("chat-stream-usage", Some("cached 112"))]
-#[case("chat-stream", None)]
-fn output_and_cached_tokens_of_a_stream_are_reported(#[case] name: &str, #[case] cached: Option<&str>) {
+#[case("chat-stream-usage", Some("cached 112"), 6)]
+#[case("chat-stream", None, 7)]
+fn output_and_cached_tokens_of_a_stream_are_reported(
+    #[case] name: &str,
+    #[case] cached: Option<&str>,
+    #[case] tokens: u64,
+) {
     let answer = captured(name);
     let mut run = Run::new();
     run.feed(announced(
@@ -747,6 +754,7 @@ fn output_and_cached_tokens_of_a_stream_are_reported(#[case] name: &str, #[case]
         .chain(["finish Done"])
         .collect();
     assert_eq!(seen, expected);
+    assert_eq!(run.tokens, Some(tokens));
 }
 
 #[test]

@@ -30,13 +30,25 @@ fn watch<'a>(content_type: &str, chunks: impl IntoIterator<Item = &'a [u8]>) -> 
 #[case("responses-stream", Some(16))]
 fn finds_output_and_cached_tokens_in_real_answers(#[case] name: &str, #[case] cached_tokens: Option<u64>) {
     let answer = captured(name);
-    let expected = Findings {
-        output: true,
-        cached_tokens,
-    };
-    assert_eq!(watch(&answer.content_type, [&answer.body[..]]), expected);
+    let whole = watch(&answer.content_type, [&answer.body[..]]);
+    assert_eq!((whole.output, whole.cached_tokens), (true, cached_tokens));
     let bytes = answer.body.chunks(1);
-    assert_eq!(watch(&answer.content_type, bytes), expected);
+    assert_eq!(watch(&answer.content_type, bytes), whole);
+}
+
+#[rstest]
+#[case::counted_by_the_engine("chat", Some(6))]
+#[case::counted_by_the_engine("completion-two-prompts-n2", Some(24))]
+#[case::counted_by_the_engine("chat-stream-usage", Some(6))]
+#[case::counted_by_the_engine("messages-stream", Some(6))]
+#[case::counted_by_the_engine("responses-stream", Some(6))]
+#[case::an_event_for_each_token("completion-stream", Some(6))]
+// the first event of a chat says only who speaks
+#[case::an_event_for_each_token("chat-stream", Some(7))]
+fn the_tokens_of_an_answer_are_counted(#[case] name: &str, #[case] tokens: Option<u64>) {
+    let answer = captured(name);
+    let found = watch(&answer.content_type, [&answer.body[..]]);
+    assert_eq!(found.tokens(), tokens);
 }
 
 /// Every event of a stream, and whether it is the first with output.
