@@ -3,12 +3,14 @@
 
 mod drain;
 mod pages;
+mod shadow;
 mod status;
 
 use lmetric_kvevents::SourceState;
 
 pub use drain::router as drain_router;
 pub use pages::{Pages, router};
+pub use shadow::router as shadow_router;
 pub use status::{StatusPages, router as status_router};
 
 /// Stable name of a source's state.

@@ -232,6 +232,7 @@ impl Stage {
             seed,
             clock,
             metrics,
+            record: None,
         });
         Self {
             index,

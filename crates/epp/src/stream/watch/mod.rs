@@ -32,6 +32,8 @@ pub(crate) struct Findings {
     pub(crate) output: bool,
     /// Prompt tokens that the engine found in its cache; the last figure if there are several.
     pub(crate) cached_tokens: Option<u64>,
+    /// Tokens that it generated, likewise.
+    pub(crate) output_tokens: Option<u64>,
 }
 
 impl Watcher {
@@ -74,24 +76,25 @@ impl Watcher {
 }
 
 impl Findings {
-    /// Cached tokens, as OpenAI's three APIs and Anthropic's name them. Streams of the last two put the usage inside
-    /// `response` or `message`.
+    /// Cached and generated tokens, as OpenAI's three APIs and Anthropic's name them. Streams of the last two put the usage
+    /// inside `response` or `message`.
     fn usage(&mut self, path: &[Key], seen: Seen<'_>) {
         let usage = match path {
             [Key::Other, inner @ ..] => inner,
             whole => whole,
         };
-        if let (
+        let Seen::Number(tokens) = seen else {
+            return;
+        };
+        match usage {
             [
                 Key::Usage,
                 Key::PromptTokensDetails | Key::InputTokensDetails,
                 Key::CachedTokens,
             ]
-            | [Key::Usage, Key::CacheReadInputTokens],
-            Seen::Number(tokens),
-        ) = (usage, seen)
-        {
-            self.cached_tokens = Some(tokens);
+            | [Key::Usage, Key::CacheReadInputTokens] => self.cached_tokens = Some(tokens),
+            [Key::Usage, Key::CompletionTokens | Key::OutputTokens] => self.output_tokens = Some(tokens),
+            _ => {}
         }
     }
 
