@@ -136,6 +136,11 @@ impl Shadow {
         self.policy.wants_backlog()
     }
 
+    /// Lets go of what its detector needs no longer.
+    pub(crate) fn advance(&mut self, now: Time) {
+        self.detector.advance(now);
+    }
+
     /// Chooses for itself and counts both choices. As much work as the policy's own.
     pub(crate) fn see(&mut self, seen: &Seen<'_>, candidates: &[Candidate]) {
         let live = candidates[seen.winner];

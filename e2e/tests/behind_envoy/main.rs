@@ -9,6 +9,7 @@ mod hints;
 mod late;
 mod no_endpoint;
 mod no_picker;
+mod record;
 mod requests;
 mod restart;
 mod support;

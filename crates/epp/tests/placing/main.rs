@@ -9,4 +9,6 @@ mod ladder;
 mod pages;
 mod picker;
 mod readiness;
+mod record;
+mod simulated;
 mod stage;

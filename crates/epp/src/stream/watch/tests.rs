@@ -33,10 +33,24 @@ fn finds_output_and_cached_tokens_in_real_answers(#[case] name: &str, #[case] ca
     let expected = Findings {
         output: true,
         cached_tokens,
+        // with the usage, or not at all
+        output_tokens: usage_of(&answer.body),
     };
+    assert_eq!(expected.output_tokens.is_some(), cached_tokens.is_some());
     assert_eq!(watch(&answer.content_type, [&answer.body[..]]), expected);
     let bytes = answer.body.chunks(1);
     assert_eq!(watch(&answer.content_type, bytes), expected);
+}
+
+/// The last count of generated tokens that stands in an answer.
+fn usage_of(body: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(body).unwrap();
+    let names = ["\"completion_tokens\":", "\"output_tokens\":"];
+    let found = names.into_iter().filter_map(|name| {
+        let (_, rest) = text.rsplit_once(name)?;
+        rest.trim_start().split(|byte: char| !byte.is_ascii_digit()).next()?.parse().ok()
+    });
+    found.last()
 }
 
 /// Every event of a stream, and whether it is the first with output.
