@@ -52,14 +52,14 @@ pub(crate) async fn demo(options: &Options) -> anyhow::Result<()> {
     no_errors(&figures)
 }
 
-async fn stage(options: &Options, policy: &str) -> anyhow::Result<Stage> {
+async fn stage(options: &Options, policy: &str, record: bool) -> anyhow::Result<Stage> {
     let plug = if options.record { Plug::Full } else { Plug::Light };
     let mut wanted = StageOptions::new(plug).fleet(options.engines, options.speed);
     wanted.engines.profile.clone_from(&options.profile);
     wanted.engines.model.clone_from(&options.profile);
     policy.clone_into(&mut wanted.picker.policy);
     wanted.picker.plaintext = true;
-    if options.record {
+    if record {
         let file = std::path::absolute(recording(options, policy))?;
         wanted.picker.more = json!({"record": {"to": "File", "file": file}});
     }
@@ -71,7 +71,7 @@ fn recording(options: &Options, policy: &str) -> PathBuf {
 }
 
 async fn replay(options: &Options, policy: &str) -> anyhow::Result<PathBuf> {
-    let mut stage = stage(options, policy).await?;
+    let mut stage = stage(options, policy, options.record).await?;
     say(&format!(
         "{policy}: {} engines behind http://{}; why a request went where it did: lmetric explain --admin http://{}",
         options.engines,
@@ -96,7 +96,7 @@ async fn replay(options: &Options, policy: &str) -> anyhow::Result<PathBuf> {
 }
 
 async fn idle(options: &Options) -> anyhow::Result<PathBuf> {
-    let stage = stage(options, "lmetric").await?;
+    let stage = stage(options, "lmetric", false).await?;
     say("idle: one request at a time, against the engine model's own time to first token");
     let out = options.out.join("idle.json");
     let mut command = replay_command(options, &stage, "idle", &out)?;

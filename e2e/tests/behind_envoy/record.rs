@@ -228,8 +228,12 @@ async fn a_shadow_is_explained() {
     assert_eq!(shadow["shadow_policy"], "bailian(lambda=0.55)");
     let tokens = |side: &str| shadow[side]["prefill_tokens"].as_u64().unwrap();
     assert!(tokens("shadow") < tokens("live"), "{page}");
-    let metric = stage.admin().metric("lmetric_shadow_prefill_tokens_total", "side=\"shadow\"");
-    assert_eq!(metric.await.unwrap() as u64, tokens("shadow"));
+    let metric = stage
+        .admin()
+        .metric("lmetric_shadow_prefill_tokens_total", "side=\"shadow\"")
+        .await
+        .unwrap();
+    assert_eq!(metric as u64, tokens("shadow"));
     let explained = Command::new(Tool::Cli.path().unwrap())
         .args(["explain", "--shadow", "--admin"])
         .arg(format!("http://{}", stage.picker.admin_address()))

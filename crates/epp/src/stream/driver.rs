@@ -197,7 +197,7 @@ impl<P: Place> Driver<P> {
                     Step::ServedBy(address) => report(&mut placement, |p| p.served_by(address)),
                     Step::CachedTokens(tokens) => report(&mut placement, |p| p.cached_tokens(tokens)),
                     Step::Finish(outcome) => report(&mut placement, |p| {
-                        p.answered(exchange.answer());
+                        p.answered(exchange.answered());
                         p.finish(outcome);
                     }),
                     Step::Close => return,

@@ -149,7 +149,7 @@ impl Exchange {
     }
 
     /// What was seen of the answer so far.
-    pub(super) fn answer(&self) -> Answer {
+    pub(super) fn answered(&self) -> Answer {
         Answer {
             status: self.status,
             body_seen: self.body_seen,

@@ -11,7 +11,7 @@ use lmetric_epp::{
     fleet::{Fleet, FleetParts, Groups, Reconciler, Source, StartSource},
     metrics::{PlaceMetrics, ScrapeMetrics},
     picker::{Picker, PickerParts},
-    record::Recorder,
+    record,
     request::{ParsedRequest, PromptInput, RequestKind},
     scrape::{EngineClient, ModelsReader, ScrapeSettings},
     tokens::{EngineTokens, GroupMap, Ladder, Pool},
@@ -255,7 +255,7 @@ impl Stage {
     }
 
     /// Its picker records from now on.
-    pub(crate) fn record(&mut self, recorder: Arc<Recorder>) {
+    pub(crate) fn record(&mut self, recorder: Arc<record::Recorder>) {
         self.picker = Picker::new(PickerParts {
             scheduler: self.scheduler.clone(),
             fleet: self.fleet.clone(),

@@ -122,7 +122,7 @@ fn events_may_come_after_the_end() {
 #[test]
 fn what_nobody_can_know_is_not_told() {
     let mut bench = Bench::plain(2, 16);
-    let mut begin = |bench: &mut Bench, endpoint| {
+    let begin = |bench: &mut Bench, endpoint| {
         let request = Decoding::begin(bench, endpoint, &text(1, 64), 1);
         request.prefill(bench);
         request
