@@ -321,9 +321,12 @@ fn watch_hotspots(
     let arrival = arrival(request, &scratch.held, &scratch.scores)?;
     let heat = heat(&mut state.hotspot, action, &arrival, now, &mut scratch.filtered)?;
     if heat.load_only {
-        scratch
-            .hits
-            .extend(scratch.candidates.iter_mut().map(|one| std::mem::take(&mut one.hit)));
+        scratch.hits.extend(
+            scratch
+                .candidates
+                .iter_mut()
+                .map(|one| std::mem::take(&mut one.hit)),
+        );
         scratch.score(state, asked, rng);
     }
     Some(heat.class)

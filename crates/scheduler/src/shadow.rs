@@ -156,7 +156,13 @@ impl Shadow {
             && self.policy.is_guarded()
             && let Some(arrival) = arrival(seen.request, seen.held, &self.scores)
         {
-            let heat = heat(&mut self.detector, seen.action, &arrival, seen.now, &mut self.filtered);
+            let heat = heat(
+                &mut self.detector,
+                seen.action,
+                &arrival,
+                seen.now,
+                &mut self.filtered,
+            );
             // its alarms are nobody's: the fleet is not placed by it
             self.detector.take_notes();
             load_only = heat.is_some_and(|heat| heat.load_only);

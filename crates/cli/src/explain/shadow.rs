@@ -190,12 +190,19 @@ mod tests {
         page.shadow.unwrap().print(&mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "live round-robin · shadow bailian(lambda=0.55) · 200 requests");
+        assert_eq!(
+            lines[0],
+            "live round-robin · shadow bailian(lambda=0.55) · 200 requests"
+        );
         assert_eq!(
             lines[4],
             "  127.0.1.2:8000 rank 1         100   50 %          50   25 %       800,000       100,000"
         );
-        assert!(lines[6].starts_with("  spread") && lines[6].ends_with("0.000              0.500"), "{}", lines[6]);
+        assert!(
+            lines[6].starts_with("  spread") && lines[6].ends_with("0.000              0.500"),
+            "{}",
+            lines[6]
+        );
         assert_eq!(
             lines[8],
             "bailian(lambda=0.55) would have sent 75 % of the requests elsewhere than round-robin; it would have had 75 % fewer prompt \

@@ -251,7 +251,7 @@ mod tests {
                 request(5, 600, &[0, 77]),
             ],
             recorded: None,
-        hash: 0,
+            hash: 0,
         };
         let sessions = sessions(&trace);
         assert_eq!(sessions[0], sessions[2]);

@@ -210,8 +210,11 @@ impl Trace {
                 };
                 let size = block_size_of(&object).ok_or_else(|| bad("not a number of tokens".to_owned()))?;
                 let size = block_size.unwrap_or(size);
-                if let Some((_, before)) = layout.filter(|(_, before)| recorded.is_some() && *before != size) {
-                    return Err(bad(format!("{size}, and blocks before it were of {before} tokens")));
+                if let Some((_, before)) = layout.filter(|(_, before)| recorded.is_some() && *before != size)
+                {
+                    return Err(bad(format!(
+                        "{size}, and blocks before it were of {before} tokens"
+                    )));
                 }
                 layout = Some((TraceFormat::Mooncake, size));
                 recorded.get_or_insert_with(|| Recorded {
@@ -443,14 +446,23 @@ mod tests {
         assert_eq!((trace.block_size, early.at, late.at), (16, 0.9, 1.50025));
         assert_eq!((early.line, late.line), (4, 2));
         let recorded = trace.recorded.unwrap();
-        assert_eq!((recorded.speed, recorded.mode.as_deref()), (Some(4.0), Some("light")));
+        assert_eq!(
+            (recorded.speed, recorded.mode.as_deref()),
+            (Some(4.0), Some("light"))
+        );
         assert_eq!(recorded.estimated, 1);
         let other = text.replacen("16", "32", 1);
         let error = read(&other).unwrap_err().to_string();
-        assert!(error.contains("field \"hash_ids\"") || error.contains("field \"block_size\""), "{error}");
+        assert!(
+            error.contains("field \"hash_ids\"") || error.contains("field \"block_size\""),
+            "{error}"
+        );
         let bad = text.replace("true", "1");
         let error = read(&bad).unwrap_err().to_string();
-        assert!(error.contains("t.jsonl:4: field \"estimated\": 1 is not true or false"), "{error}");
+        assert!(
+            error.contains("t.jsonl:4: field \"estimated\": 1 is not true or false"),
+            "{error}"
+        );
         let error = read(r#"{"block_size": 0, "speed": 4}"#).unwrap_err().to_string();
         assert!(error.contains("t.jsonl:1: field \"block_size\""), "{error}");
     }

@@ -80,9 +80,21 @@ impl Collector for Shadow {
             })?
             .encode_gauge(&1_i64)?;
         for (name, help, value) in [
-            ("shadow_picks", "Requests that live policy and shadow both chose for", picks),
-            ("shadow_agreed", "Requests for which both chose the same endpoint", agreed),
-            ("shadow_prompt_tokens", "Prompt tokens of these requests", prompt_tokens),
+            (
+                "shadow_picks",
+                "Requests that live policy and shadow both chose for",
+                picks,
+            ),
+            (
+                "shadow_agreed",
+                "Requests for which both chose the same endpoint",
+                agreed,
+            ),
+            (
+                "shadow_prompt_tokens",
+                "Prompt tokens of these requests",
+                prompt_tokens,
+            ),
         ] {
             encoder
                 .encode_descriptor(name, help, None, MetricType::Counter)?

@@ -75,7 +75,10 @@ impl Files {
                 too_long += 1;
                 continue;
             }
-            let written = self.current.as_ref().map(|(_, length)| length + text.len() as u64);
+            let written = self
+                .current
+                .as_ref()
+                .map(|(_, length)| length + text.len() as u64);
             if written.is_none_or(|written| written + line.len() as u64 > self.max_bytes) {
                 self.flush(&mut text)?;
                 self.rotate()?;
@@ -192,7 +195,11 @@ mod tests {
         for batch in lines.chunks(2) {
             assert_eq!(sink.write("h..\n", batch).unwrap(), 0);
         }
-        let expected = [("r", "h..\nl8\n"), ("r.1", "h..\nl6\nl7\n"), ("r.2", "h..\nl4\nl5\n")];
+        let expected = [
+            ("r", "h..\nl8\n"),
+            ("r.1", "h..\nl6\nl7\n"),
+            ("r.2", "h..\nl4\nl5\n"),
+        ];
         let expected = expected.map(|(name, text)| (name.to_owned(), text.to_owned()));
         assert_eq!(read(folder.path()), expected);
     }
@@ -204,14 +211,20 @@ mod tests {
         std::fs::write(&path, "old\n").unwrap();
         sink(&path, 100, 2).write("h\n", &["a\n".to_owned()]).unwrap();
         let expected = [("r", "h\na\n"), ("r.1", "old\n")];
-        assert_eq!(read(folder.path()), expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
+        assert_eq!(
+            read(folder.path()),
+            expected.map(|(name, text)| (name.to_owned(), text.to_owned()))
+        );
     }
 
     #[test]
     fn a_line_that_fits_no_file_is_left_out_and_counted() {
         let folder = tempfile::tempdir().unwrap();
         let lines = ["a\n", "much too long\n", "b\n"].map(str::to_owned);
-        assert_eq!(sink(&folder.path().join("r"), 8, 1).write("h\n", &lines).unwrap(), 1);
+        assert_eq!(
+            sink(&folder.path().join("r"), 8, 1).write("h\n", &lines).unwrap(),
+            1
+        );
         assert_eq!(read(folder.path()), [("r".to_owned(), "h\na\nb\n".to_owned())]);
     }
 
@@ -238,7 +251,10 @@ mod tests {
         assert_eq!(says(folder.path().join("r")), Ok(()));
         assert!(read(folder.path()).is_empty(), "nothing is left behind");
         let missing = says(folder.path().join("nowhere/r")).unwrap_err();
-        assert!(missing.starts_with("picker.yaml: record.file: ") && missing.contains("is no folder; create it"), "{missing}");
+        assert!(
+            missing.starts_with("picker.yaml: record.file: ") && missing.contains("is no folder; create it"),
+            "{missing}"
+        );
         let taken = says(folder.path().to_owned()).unwrap_err();
         assert!(taken.contains("is no file; write the path"), "{taken}");
         let refused = says("/proc/r".into()).unwrap_err();

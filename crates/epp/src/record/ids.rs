@@ -31,7 +31,11 @@ impl Salt {
         let known = &ids[..(*matchable).min(ids.len())];
         // a cut-off rest is no block: what follows it is not known
         let whole = known.len() >= tokens as usize;
-        let comparable = if whole { known } else { &known[..known.len() - known.len() % BLOCK as usize] };
+        let comparable = if whole {
+            known
+        } else {
+            &known[..known.len() - known.len() % BLOCK as usize]
+        };
         let mut parent = self.root(chains);
         let blocks = comparable.chunks(BLOCK as usize).enumerate().take(count);
         let mut found: Vec<u64> = blocks
@@ -139,7 +143,14 @@ mod tests {
                 },
                 &tokens,
             ),
-            ids(&salt, &Chains { group: "n", ..chains() }, &tokens),
+            ids(
+                &salt,
+                &Chains {
+                    group: "n",
+                    ..chains()
+                },
+                &tokens,
+            ),
         ];
         for other in others {
             assert!(own.iter().all(|id| !other.contains(id)));

@@ -138,7 +138,10 @@ async fn what_can_change_at_once_does() {
         ))
     );
     let shadow = bench.scheduler.shadow().expect("it has one now");
-    assert_eq!((shadow.live_policy.as_str(), shadow.shadow_policy.as_str()), ("random", "vllm"));
+    assert_eq!(
+        (shadow.live_policy.as_str(), shadow.shadow_policy.as_str()),
+        ("random", "vllm")
+    );
     assert_eq!(bench.logs.filter(), "warn");
     assert_eq!(bench.limits.body_bytes(), 1_024);
     assert_eq!(bench.limits.drain(), Some(Duration::from_secs(5)));

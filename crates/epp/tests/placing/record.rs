@@ -104,7 +104,7 @@ async fn a_line_has_lengths_and_ids_and_no_text() {
         recorded.serve(request, Outcome::Done, told(9)).await;
     }
     let (lines, page) = recorded.end().await;
-    assert_eq!(lines[0], json!({"block_size": 16, "speed": 4.0, "mode": "full"}));
+    assert_eq!(lines[0], json!({"block_size": 16, "speed": 4, "mode": "full"}));
     let ids: Vec<Vec<u64>> = lines[1..]
         .iter()
         .map(|line| serde_json::from_value(line["hash_ids"].clone()).expect("numbers"))
@@ -117,7 +117,10 @@ async fn a_line_has_lengths_and_ids_and_no_text() {
     for (line, input) in lines[1..].iter().zip([40, 33, 16]) {
         let fields: Vec<&String> = line.as_object().expect("an object").keys().collect();
         assert_eq!(fields, ["timestamp", "input_length", "output_length", "hash_ids"]);
-        assert_eq!((&line["input_length"], &line["output_length"]), (&json!(input), &json!(9)));
+        assert_eq!(
+            (&line["input_length"], &line["output_length"]),
+            (&json!(input), &json!(9))
+        );
         let at = line["timestamp"].as_f64().expect("a number");
         assert!(at >= last, "{line}");
         last = at;

@@ -41,7 +41,9 @@ fn conversations() -> Trace {
             let id = |block: u32| match block {
                 0..12 => u64::from(block) + 1,
                 // the last, partial block is the turn's own
-                _ if block == tokens / BLOCK => u64::from(talk + 1) << 32 | u64::from(block) << 8 | u64::from(grown + 1),
+                _ if block == tokens / BLOCK => {
+                    u64::from(talk + 1) << 32 | u64::from(block) << 8 | u64::from(grown + 1)
+                }
                 _ => u64::from(talk + 1) << 32 | u64::from(block) << 8,
             };
             requests.push(TraceRequest {
@@ -102,7 +104,10 @@ fn simulated(trace: &Trace, fleet: &FleetSpec) -> Measured {
         seed: 7,
         hotspot: HotspotAction::Off,
     };
-    bench.run(&planned, |_| true).expect("it runs").expect("to its end")
+    bench
+        .run(&planned, |_| true)
+        .expect("it runs")
+        .expect("to its end")
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -191,7 +196,14 @@ impl World {
     }
 
     /// Places the request on the engine that the simulator chose; the predicted hit.
-    async fn arrive(&mut self, number: usize, request: &TraceRequest, tokens: Vec<u32>, on: usize, at: u64) -> u64 {
+    async fn arrive(
+        &mut self,
+        number: usize,
+        request: &TraceRequest,
+        tokens: Vec<u32>,
+        on: usize,
+        at: u64,
+    ) -> u64 {
         let address = self.engines[on].address;
         let asked = ParsedRequest {
             subset: Some(Subset(vec![(address.ip(), Some(address.port()))])),
@@ -263,9 +275,13 @@ impl World {
             return;
         };
         let mut applied = Applied::default();
-        machine
-            .source
-            .live(machine.generation, machine.seq, &batch, &mut |_| None, &mut applied);
+        machine.source.live(
+            machine.generation,
+            machine.seq,
+            &batch,
+            &mut |_| None,
+            &mut applied,
+        );
         machine.seq += 1;
         let name = events(self.engines[number].address);
         self.stage.recorder.apply(&name, &applied.ops);
@@ -295,6 +311,9 @@ async fn the_picker_predicts_the_hits_that_the_simulator_predicts() {
         expected.iter().filter(|hit| **hit == 0).count(),
         expected.iter().filter(|hit| **hit > 192).count(),
     ];
-    assert!(kinds.iter().all(|count| *count > 0), "misses and long hits: {kinds:?}");
+    assert!(
+        kinds.iter().all(|count| *count > 0),
+        "misses and long hits: {kinds:?}"
+    );
     assert_eq!(predicted, expected);
 }

@@ -11,10 +11,7 @@ use crate::bench::{Bench, ask, at, text};
 fn config(live: PolicyKind, shadow: Option<PolicyKind>) -> SchedulerConfig {
     SchedulerConfig {
         policy: live,
-        shadow: shadow.map(|policy| ShadowConfig {
-            policy,
-            engine: None,
-        }),
+        shadow: shadow.map(|policy| ShadowConfig { policy, engine: None }),
         ..SchedulerConfig::default()
     }
 }
@@ -75,7 +72,11 @@ proptest! {
 
 #[test]
 fn it_agrees_always_with_its_like_where_nothing_is_drawn() {
-    let mut bench = Bench::new(3, 16, config(PolicyKind::RoundRobin, Some(PolicyKind::RoundRobin)));
+    let mut bench = Bench::new(
+        3,
+        16,
+        config(PolicyKind::RoundRobin, Some(PolicyKind::RoundRobin)),
+    );
     for number in 0..9 {
         let prompt = bench.prompt(&text(number, 100));
         bench.pick(&prompt, at(f64::from(number)));
@@ -106,7 +107,10 @@ fn both_sides_are_counted_by_hand() {
         shadow_spread,
         endpoints,
     } = bench.scheduler.shadow().unwrap();
-    assert_eq!((live_policy.as_str(), shadow_policy.as_str()), ("round-robin", "lmetric"));
+    assert_eq!(
+        (live_policy.as_str(), shadow_policy.as_str()),
+        ("round-robin", "lmetric")
+    );
     assert_eq!((picks, agreed, prompt_tokens), (2, 1, 320));
     let side = |picks, prefill_tokens| Side {
         picks,
@@ -156,7 +160,10 @@ fn another_configuration_begins_anew_and_a_new_endpoint_has_no_past() {
     let new = bench.add(7);
     assert_eq!(new.slot, gone.slot);
     let view = bench.scheduler.shadow().unwrap();
-    let fresh = view.endpoints.iter().find(|one| one.address.ip().to_string() == "10.0.0.8");
+    let fresh = view
+        .endpoints
+        .iter()
+        .find(|one| one.address.ip().to_string() == "10.0.0.8");
     assert_eq!(fresh.unwrap().live.picks, 0);
     assert_eq!(view.picks, 4);
 

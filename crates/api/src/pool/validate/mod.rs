@@ -161,7 +161,9 @@ fn check_routing(routing: &Routing, found: &mut Vec<Invalid>) {
             "write only parameters that the policy has, in their ranges",
         )),
         Ok(policy) => {
-            let unnamed = policy.engine().is_some_and(|engine| engine.model.profile().is_none());
+            let unnamed = policy
+                .engine()
+                .is_some_and(|engine| engine.model.profile().is_none());
             if policy.simulates() && unnamed {
                 found.push(Invalid::new(
                     field,

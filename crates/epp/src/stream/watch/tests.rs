@@ -48,7 +48,11 @@ fn usage_of(body: &[u8]) -> Option<u64> {
     let names = ["\"completion_tokens\":", "\"output_tokens\":"];
     let found = names.into_iter().filter_map(|name| {
         let (_, rest) = text.rsplit_once(name)?;
-        rest.trim_start().split(|byte: char| !byte.is_ascii_digit()).next()?.parse().ok()
+        rest.trim_start()
+            .split(|byte: char| !byte.is_ascii_digit())
+            .next()?
+            .parse()
+            .ok()
     });
     found.last()
 }
