@@ -11,7 +11,7 @@ use crate::{
     hotspot::{Arrival, Detector},
     ledger::{self, Reservation, ReservationId, Slab, held_run},
     policy::{Asked, Candidate, Queued, View, draw},
-    shadow::Seen,
+    shadow::{Seen, Shadow},
     state::State,
     sync::checkpoint,
 };
@@ -183,7 +183,7 @@ fn gather(
     let rates = state.rates();
     let mean_prompt = state.mean_prompt.get();
     let (mut ready, mut allowed, mut able, mut out) = (0_usize, 0_usize, 0_usize, 0_usize);
-    let shadow_wants_backlog = state.shadow.as_ref().is_some_and(|shadow| shadow.wants_backlog());
+    let shadow_wants_backlog = state.shadow.as_ref().is_some_and(Shadow::wants_backlog);
     let wants_backlog = state.policy.wants_backlog() || shadow_wants_backlog;
     scratch.candidates.clear();
     scratch.backlog.clear();

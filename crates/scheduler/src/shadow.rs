@@ -88,8 +88,8 @@ struct Sides {
 }
 
 pub(crate) struct Shadow {
-    live_policy: String,
-    shadow_policy: String,
+    live_name: String,
+    own_name: String,
     policy: Box<dyn Policy>,
     detector: Detector,
     rng: SmallRng,
@@ -118,8 +118,8 @@ impl Shadow {
             ..config.clone()
         };
         Some(Self {
-            live_policy: config.policy.to_string(),
-            shadow_policy: shadow.policy.to_string(),
+            live_name: config.policy.to_string(),
+            own_name: shadow.policy.to_string(),
             policy: policy::build(&alone),
             detector: Detector::new(config.pace()),
             rng: SmallRng::seed_from_u64(SEED),
@@ -234,8 +234,8 @@ impl Shadow {
         let endpoints: Vec<ShadowEndpoint> = fleet.iter().map(one).collect();
         let Sides { live, shadow } = self.total;
         ShadowView {
-            live_policy: self.live_policy.clone(),
-            shadow_policy: self.shadow_policy.clone(),
+            live_policy: self.live_name.clone(),
+            shadow_policy: self.own_name.clone(),
             picks: live.picks,
             agreed: self.agreed,
             prompt_tokens: self.prompt_tokens,

@@ -142,15 +142,17 @@ impl Writer {
     }
 
     async fn write(&mut self, lines: Vec<String>) {
+        let count = lines.len() as u64;
         let (Some(mut sink), Some(first)) = (self.sink.take(), self.first.clone()) else {
+            self.metrics.write_failed(count);
             return;
         };
-        let count = lines.len() as u64;
         let written = tokio::task::spawn_blocking(move || {
             let written = sink.write(&first, &lines);
             (sink, written)
         });
         let Ok((sink, written)) = written.await else {
+            self.metrics.write_failed(count);
             tracing::error!("writing the recording panicked; nothing more is recorded");
             return;
         };

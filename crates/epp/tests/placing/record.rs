@@ -228,7 +228,7 @@ async fn with_a_full_queue_requests_are_dropped_and_counted_and_nobody_waits() {
     let recorded = Recorded::start().await;
     // the writer stands still
     for number in 0..5_000_u32 {
-        let request = completion("r", number..number + 1);
+        let request = completion("r", [number]);
         recorded.serve(request, Outcome::Done, told(1)).await;
     }
     let page = recorded.page();
