@@ -19,8 +19,12 @@ pub struct PickerConfig {
     pub tls: Tls,
     /// How an endpoint is chosen.
     pub policy: PolicyKind,
+    /// A second policy that scores every request beside it and places none.
+    pub shadow: Option<PolicyKind>,
     /// What is done about a KV-cache hotspot.
     pub hotspot: Hotspot,
+    /// Where finished requests are recorded.
+    pub record: Record,
     /// Where the endpoints are found.
     pub endpoints: Endpoints,
     /// Tokenizer groups.
@@ -84,6 +88,24 @@ pub enum Tls {
     },
     /// Plain HTTP/2.
     Off,
+}
+
+/// Where finished requests are recorded: lengths and salted ids of prompt blocks, never text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// Nowhere.
+    Off,
+    /// Lines on standard output (logs are on standard error).
+    Stdout,
+    /// Files that are rotated: `path` is being written, `path.1`, `path.2`, … are older.
+    File {
+        /// The file that is being written.
+        path: PathBuf,
+        /// Most bytes of one file.
+        max_bytes: u64,
+        /// Most files, the one being written included.
+        files: u32,
+    },
 }
 
 /// What is done about a KV-cache hotspot.

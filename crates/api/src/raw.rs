@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::{
     ConfigError, Endpoints, Events, Hotspot, Limits, Listen, ModelGroup, PageAccess, PickerConfig, Policy,
-    Scrape, Tls, Tokens, duration, pods::RawPods,
+    Scrape, Tls, Tokens, duration, pods::RawPods, record::RawRecord,
 };
 
 #[derive(Deserialize)]
@@ -25,8 +25,12 @@ pub(crate) struct RawConfig {
     tls: RawTls,
     #[serde(default)]
     policy: Policy,
+    #[serde(default)]
+    shadow: Option<Policy>,
     #[serde(default = "filter", deserialize_with = "word")]
     hotspot: Hotspot,
+    #[serde(default)]
+    record: RawRecord,
     endpoints: RawEndpoints,
     #[serde(default)]
     models: Vec<RawModel>,
@@ -206,7 +210,7 @@ fn image_tokens() -> u32 {
 }
 
 /// A value that is one of a few words.
-trait Word: Sized + 'static {
+pub(crate) trait Word: Sized + 'static {
     const WORDS: &'static [(&'static str, Self)];
 }
 
@@ -235,7 +239,7 @@ impl Word for RawTlsMode {
 }
 
 /// A derived enum would read as a YAML tag and say so in its errors; this lists the words.
-fn word<'de, D: Deserializer<'de>, T: Word + Copy>(from: D) -> Result<T, D::Error> {
+pub(crate) fn word<'de, D: Deserializer<'de>, T: Word + Copy>(from: D) -> Result<T, D::Error> {
     struct Visitor<T>(std::marker::PhantomData<T>);
 
     impl<T: Word + Copy> de::Visitor<'_> for Visitor<T> {
@@ -313,7 +317,9 @@ impl RawConfig {
             listen,
             tls,
             policy,
+            shadow,
             hotspot,
+            record,
             endpoints,
             models,
             tokenizer_cache,
@@ -328,7 +334,11 @@ impl RawConfig {
             log,
         } = self;
         let check = Check { file };
-        check.policy(policy)?;
+        check.policy("policy", policy)?;
+        if let Some(shadow) = shadow {
+            check.policy("shadow", shadow)?;
+        }
+        let record = record.validate(&check)?;
         let models = check.models(models)?;
         let tokenizer_cache = tokenizer_cache
             .map(|path| check.path("tokenizerCache", path))
@@ -374,7 +384,9 @@ impl RawConfig {
             listen,
             tls,
             policy,
+            shadow,
             hotspot,
+            record,
             endpoints,
             models,
             tokenizer_cache,
@@ -417,13 +429,13 @@ impl Check<'_> {
     }
 
     /// Only a simulation knows the fleet's own step times.
-    fn policy(&self, policy: Policy) -> Result<(), ConfigError> {
+    fn policy(&self, field: &str, policy: Policy) -> Result<(), ConfigError> {
         let unnamed = policy
             .engine()
             .is_some_and(|engine| engine.model.profile().is_none());
         if policy.simulates() && unnamed {
             return Err(self.error(
-                "policy.model",
+                format!("{field}.model"),
                 format!("{} simulates engines and no engine model is named", policy.name()),
                 format!(
                     "write {{name: {}, model: qwen2-7b, gpu: H20}} with the model and GPU nearest to the engines'",
@@ -434,7 +446,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn within<T: PartialOrd + fmt::Debug + Copy>(
+    pub(crate) fn within<T: PartialOrd + fmt::Debug + Copy>(
         &self,
         field: &str,
         value: T,

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use lmetric_api::{ConfigError, Hotspot, Listen, PageAccess, PickerConfig, Policy};
 use lmetric_engine::{EngineConfig, Gpu, Model, SimulatedSteps};
 use lmetric_prefix::{KeySeed, SharedIndex};
-use lmetric_scheduler::{EngineModel, HotspotAction, Scheduler, SchedulerConfig};
+use lmetric_scheduler::{EngineModel, HotspotAction, Scheduler, SchedulerConfig, ShadowConfig};
 use lmetric_telemetry::{Admin, Ended, Logs, Readiness, Tasks, termination};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_stream::wrappers::TcpListenerStream;
@@ -21,8 +21,9 @@ use crate::{
     health::Health,
     housekeeping::{Housekeeping, Starting},
     load::Loaded,
-    metrics::{Export, PlaceMetrics, ReloadMetrics, ScrapeMetrics, Streams},
+    metrics::{Export, PlaceMetrics, RecordMetrics, ReloadMetrics, ScrapeMetrics, Shadow, Streams},
     picker::{Picker, PickerParts},
+    record::Recorder,
     reload::{Reload, ReloadParts, ReloadStatus},
     scrape::{EngineClient, ModelsReader, ScrapeSettings},
     server::{Drain, ExtProcServer},
@@ -102,6 +103,10 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
     });
     tokenizers.set(&config.models);
     registry.register_collector(Box::new(tokenizers.states()));
+    let (recorder, writer) = Recorder::new(&config.record, config.speed, scheduler.clone(), || {
+        RecordMetrics::new(&mut registry)
+    })
+    .unzip();
     let status = ReloadStatus::new(&file, written.is_some());
     let picker = Arc::new(Picker::new(PickerParts {
         scheduler: scheduler.clone(),
@@ -111,7 +116,9 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         seed,
         clock,
         metrics: place_metrics.clone(),
+        record: recorder,
     }));
+    registry.register_collector(Box::new(Shadow(scheduler.clone())));
     registry.register_collector(Box::new(Export {
         scheduler: scheduler.clone(),
         index,
@@ -183,6 +190,7 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
     let routes = admin::router(pages)
         .merge(admin::live_router(live))
         .merge(admin::drain_router(fleet.clone()))
+        .merge(admin::shadow_router(scheduler.clone()))
         .merge(admin::status_router(status_pages));
     let admin = Admin::new(admin, registry, readiness.clone(), logs, routes);
 
@@ -209,6 +217,9 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         tasks.spawn("reload", |token| reload.run(token));
     }
     tasks.spawn("housekeeping", |token| housekeeping.run(token));
+    if let Some(writer) = writer {
+        tasks.spawn("record", |token| writer.run(token));
+    }
     tasks.spawn("starting", |token| starting.run(endpoints, token));
     tasks.spawn("admin", |token| async move {
         if let Err(error) = admin.serve(token).await {
@@ -307,6 +318,10 @@ pub(crate) fn scheduler_config(config: &PickerConfig) -> SchedulerConfig {
     SchedulerConfig {
         policy: config.policy,
         engine: engine_model(config.policy),
+        shadow: config.shadow.map(|policy| ShadowConfig {
+            policy,
+            engine: engine_model(policy),
+        }),
         hotspot: match config.hotspot {
             Hotspot::Filter => HotspotAction::Filter,
             Hotspot::LoadOnly => HotspotAction::LoadOnly,

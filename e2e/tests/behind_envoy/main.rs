@@ -10,6 +10,7 @@ mod late;
 mod no_endpoint;
 mod no_picker;
 mod pages;
+mod record;
 mod requests;
 mod restart;
 mod support;

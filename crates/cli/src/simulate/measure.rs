@@ -368,6 +368,11 @@ impl Measured {
         Records::new(rows.collect())
     }
 
+    /// Tokens that the picker predicted to be cached where each request was sent, in order of arrival.
+    pub fn predicted_hits(&self) -> impl Iterator<Item = u64> {
+        self.told.iter().map(|told| u64::from(told.predicted))
+    }
+
     /// Engine of each request, in order of arrival.
     pub fn placements(&self) -> impl Iterator<Item = u16> {
         self.told.iter().map(|told| told.machine)

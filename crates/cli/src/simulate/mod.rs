@@ -42,6 +42,16 @@ const INTERRUPTED: u8 = 130;
 /// Makes every run that `args` ask for and writes the study.
 pub fn run(args: &SimulateArgs, stop: &CancellationToken) -> anyhow::Result<ExitCode> {
     let trace = Trace::open(&args.trace, args.format, args.block_size)?;
+    if let Some(recorded) = &trace.recorded
+        && recorded.estimated > 0
+    {
+        eprintln!(
+            "{}: lengths of {} of {} answers are estimates, half a block off at most as a rule",
+            args.trace.display(),
+            recorded.estimated,
+            trace.requests.len()
+        );
+    }
     let fleet = FleetSpec::new(&FleetRequest {
         engines: args.engines,
         gpu: &args.gpu,

@@ -52,6 +52,7 @@ fn read(requests: Vec<TraceRequest>) -> Trace {
         format: crate::trace::TraceFormat::Mooncake,
         block_size: 512,
         requests,
+        recorded: None,
         hash: 0,
     }
 }

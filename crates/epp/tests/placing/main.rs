@@ -10,4 +10,6 @@ mod live;
 mod pages;
 mod picker;
 mod readiness;
+mod record;
+mod simulated;
 mod stage;

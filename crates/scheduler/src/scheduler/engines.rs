@@ -73,6 +73,7 @@ impl Scheduler {
             counters,
             hotspot,
             checks,
+            shadow,
             ..
         } = &mut *state;
         for endpoint in fleet.iter_mut() {
@@ -80,6 +81,9 @@ impl Scheduler {
             endpoint.foreign.expire(now.before(patience));
         }
         hotspot.advance(now);
+        if let Some(shadow) = shadow {
+            shadow.advance(now);
+        }
         if checks.has_due(now) {
             checkpoint();
             checks.settle(fleet, &self.index.read(), now);

@@ -40,13 +40,14 @@ impl Scheduler {
             fleet,
             slab,
             counters,
+            answers,
             ..
         } = &mut *state;
         let Some(endpoint) = fleet.at_mut(slot) else {
             return;
         };
         counters.released_by_rate += ledger::advance(slab, endpoint, now, rates);
-        ledger::stored(slab, endpoint, parts, now);
+        ledger::stored(slab, endpoint, answers, parts, now);
         // what went may have been all that was ahead of a tail
         ledger::advance(slab, endpoint, now, rates);
     }
@@ -114,6 +115,7 @@ impl Scheduler {
             fleet,
             slab,
             counters,
+            answers,
             ..
         } = &mut *state;
         if let Some(endpoint) = old.and_then(|slot| fleet.at_mut(slot)) {
@@ -126,6 +128,7 @@ impl Scheduler {
             .filter(|endpoint| endpoint.spec.address == address)
             .min_by_key(|endpoint| endpoint.load.bs);
         let Some(endpoint) = new else {
+            answers.forget(id);
             return;
         };
         counters.released_by_rate += ledger::advance(slab, endpoint, now, rates);
@@ -147,6 +150,26 @@ impl Scheduler {
         }
         let ahead = endpoint.queued(mean_prompt);
         ledger::open(slab, endpoint, place, runs, ahead, now);
+        if let Some(reservation) = slab.get(place)
+            && answers.is_followed(id)
+        {
+            answers.follow(reservation);
+        }
+    }
+
+    /// From now on the blocks that the engine decodes for this reservation are counted, for [`Scheduler::answer_tokens`]. False
+    /// where they cannot tell an answer's length: no live events, estimated tokens, or several answers.
+    pub fn follow_answer(&self, id: ReservationId) -> bool {
+        let mut state = self.state.lock();
+        let State { slab, answers, .. } = &mut *state;
+        let reservation = slab.place(id).and_then(|place| slab.get(place));
+        reservation.is_some_and(|reservation| answers.follow(reservation))
+    }
+
+    /// The length of a followed answer by its decoded blocks, in tokens: at most half a block off once every event has come. To be
+    /// asked once, a moment after the release; `None` where nobody can know.
+    pub fn answer_tokens(&self, id: ReservationId) -> Option<u32> {
+        self.state.lock().answers.take(id)
     }
 
     /// `cached_tokens` of the answer: checks the prediction, once for each request.
@@ -201,6 +224,11 @@ impl Scheduler {
         };
         judge(&mut state, place, outcome, now);
         state.counters.released[outcome.index()] += 1;
+        if outcome == Outcome::Done {
+            state.answers.end(id);
+        } else {
+            state.answers.forget(id);
+        }
         let overlay = state.config.overlay;
         let pace = state.config.pace();
         let rates = state.rates();

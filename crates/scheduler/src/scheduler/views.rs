@@ -2,7 +2,7 @@
 
 use super::Scheduler;
 use crate::{
-    Counters, Decision, EndpointView, HitCheck, HotspotNote, PolicyKind, Time, TokenCheck,
+    Counters, Decision, EndpointView, HitCheck, HotspotNote, PolicyKind, ShadowView, Time, TokenCheck,
     endpoint::Endpoint,
     ledger::{self, Slab},
     state::State,
@@ -49,6 +49,12 @@ impl Scheduler {
     /// The latest decisions, newest first.
     pub fn decisions(&self, most: usize) -> Vec<Decision> {
         self.state.lock().ring.latest(most)
+    }
+
+    /// The shadow beside the live policy, if one is configured. O(endpoints).
+    pub fn shadow(&self) -> Option<ShadowView> {
+        let state = self.state.lock();
+        state.shadow.as_ref().map(|shadow| shadow.view(&state.fleet))
     }
 
     /// Counters so far.

@@ -5,6 +5,7 @@
     reason = "helpers of tests, outside of #[test] functions"
 )]
 
+mod answers;
 mod bench;
 mod burst;
 mod candidates;
@@ -16,3 +17,4 @@ mod overlay;
 mod progress;
 mod quiet;
 mod recent;
+mod shadow;

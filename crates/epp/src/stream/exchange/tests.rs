@@ -24,7 +24,6 @@ pub(super) struct Run {
     pub(super) log: Vec<String>,
     pub(super) replies: Vec<ProcessingResponse>,
     pub(super) asked: Vec<Asked>,
-    tokens: Option<u64>,
     placement: Option<Result<Destination, Refusal>>,
 }
 
@@ -42,7 +41,6 @@ impl Run {
             log: Vec::new(),
             replies: Vec::new(),
             asked: Vec::new(),
-            tokens: None,
             placement: Some(Ok(destination())),
         }
     }
@@ -89,7 +87,6 @@ impl Run {
                 Step::FirstOutput => self.log.push("output".to_owned()),
                 Step::ServedBy(address) => self.log.push(format!("served {address}")),
                 Step::CachedTokens(tokens) => self.log.push(format!("cached {tokens}")),
-                Step::OutputTokens(tokens) => self.tokens = Some(tokens),
                 Step::Finish(outcome) => self.log.push(format!("finish {outcome:?}")),
                 Step::Refused(kind) => self.log.push(format!("refused {}", kind.reason())),
                 Step::Close => self.log.push("close".to_owned()),
@@ -754,7 +751,7 @@ fn output_and_cached_tokens_of_a_stream_are_reported(
         .chain(["finish Done"])
         .collect();
     assert_eq!(seen, expected);
-    assert_eq!(run.tokens, Some(tokens));
+    assert_eq!(run.exchange.answered().tokens(), Some(tokens));
 }
 
 #[test]

@@ -78,12 +78,6 @@ impl Watcher {
 }
 
 impl Findings {
-    /// Tokens of the answer: the engine's own count, else one for each event of a stream, as vLLM sends them.
-    pub(crate) fn tokens(&self) -> Option<u64> {
-        self.output_tokens
-            .or((self.output_events > 0).then_some(self.output_events))
-    }
-
     /// Cached and generated tokens, as OpenAI's three APIs and Anthropic's name them. Streams of the last two put the usage
     /// inside `response` or `message`.
     fn usage(&mut self, path: &[Key], seen: Seen<'_>) {
