@@ -93,6 +93,7 @@ fn told(tokens: u64) -> Answer {
         status: Some(200),
         body_seen: true,
         output_tokens: Some(tokens),
+        output_events: 0,
     }
 }
 
