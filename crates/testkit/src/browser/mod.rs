@@ -66,7 +66,7 @@ pub struct Browser {
 impl Browser {
     /// The binary: `LMETRIC_CHROMIUM`, or what PATH has.
     pub fn path() -> Result<PathBuf, NoBrowser> {
-        if let Some(path) = std::env::var_os("LMETRIC_CHROMIUM") {
+        if let Some(path) = std::env::var_os("LMETRIC_CHROMIUM").filter(|path| !path.is_empty()) {
             return Ok(path.into());
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
