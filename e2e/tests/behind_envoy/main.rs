@@ -14,3 +14,4 @@ mod restart;
 mod support;
 mod template;
 mod tools;
+mod virtual_time;
