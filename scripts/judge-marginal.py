@@ -3,10 +3,9 @@
 
     judge-marginal.py STUDY.json...
 
-Studies as `scripts/paper.sh` writes them (marginal-*.json): `lmetric` and variants of `lmetric-marginal` on several workloads, rates and
-two seeds. A cell is one study at one rate. Cells are put in order of their names and dealt out in turn: the even ones with
-the first seed are what is chosen by, the odd ones with the second seed what is judged by; neither workload, rate nor seed is shared but by
-chance. A variant's score is the geometric mean over cells of mean TTFT, mean TPOT and mean end-to-end time, each divided by `lmetric`'s.
+Studies as `scripts/paper.sh` writes them (marginal-*.json): `lmetric` and variants of `lmetric-marginal` on several workloads, at several
+rates, with two seeds. A workload is a trace and a model; a cell is a workload at one rate. Workloads are put in order of their names and dealt out in turn:
+the first, third, … with the first seed are what is chosen by, the second, fourth, … with the last seed what is judged by. A variant's score is the geometric mean over cells of mean TTFT, mean TPOT and mean end-to-end time, each divided by `lmetric`'s.
 The smallest score is chosen. Only the standard library is used.
 """
 
@@ -28,7 +27,7 @@ def read(paths):
         engine = study["settings"]["fleet"]["parts"][0]["engine"]["model"]["name"]
         for cell in study["cells"]:
             at = f"{cell['fraction']:g} of capacity" if cell.get("fraction") else f"x {cell['rate_scale']:g}"
-            name = f"{study['settings']['trace'].removesuffix('.jsonl')}, {engine}, {at}"
+            name = (f"{study['settings']['trace'].removesuffix('.jsonl')}, {engine}", at)
             figures = cell["outcome"]["figures"]
             told = [figures[kind][what] for kind, what in FIGURES] + [figures["preemptions"]]
             cells.setdefault(name, {}).setdefault(cell["seed"], {})[cell["label"]] = told
@@ -72,11 +71,16 @@ def main():
     if len(sys.argv) < 2:
         sys.exit("judge-marginal: name the studies, as in judge-marginal.py OUT/marginal-*.json")
     cells = read(sys.argv[1:])
-    names = sorted(cells)
-    chosen_by = [(name, cells[name][min(cells[name])]) for name in names[0::2]]
-    judged_by = [(name, cells[name][max(cells[name])]) for name in names[1::2]]
+    workloads = sorted({workload for workload, _ in cells})
+    chosen_by, judged_by = [], []
+    for name in sorted(cells):
+        seeds = cells[name]
+        if workloads.index(name[0]) % 2 == 0:
+            chosen_by.append((name, seeds[min(seeds)]))
+        else:
+            judged_by.append((name, seeds[max(seeds)]))
     if not chosen_by or not judged_by:
-        sys.exit("judge-marginal: one cell cannot be both chosen by and judged by; name more studies")
+        sys.exit("judge-marginal: one workload cannot be both chosen by and judged by; name more studies")
     everywhere = set.intersection(*(set(figures) for _, figures in chosen_by + judged_by))
     labels = [label for label in chosen_by[0][1] if label in everywhere and label != BASE]
     show("Chosen by", chosen_by, labels)
@@ -88,7 +92,7 @@ def main():
     print("|---|---|---|---|---|---|---|")
     for name, figures in judged_by:
         row = " | ".join(percent(ratio) for ratio in ratios(figures, best))
-        print(f"| {name} | {row} | {figures[best][-1]} ({figures[BASE][-1]}) |")
+        print(f"| {', '.join(name)} | {row} | {figures[best][-1]} ({figures[BASE][-1]}) |")
 
 
 if __name__ == "__main__":

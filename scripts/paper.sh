@@ -131,7 +131,7 @@ wants ablations && on toolagent-qwen3-30b-a3b toolagent-ablations --fraction 0.5
 
 # Figures 15 and 16: an oracle (above), a tuned simulator, an untuned one.
 wants simulators && on toolagent-qwen3-30b-a3b toolagent-simulators --fraction 0.5 \
-    --policies 'llm-d-ttft(error=0.122),llm-d-ttft(model=qwen2-7b)'
+    --policies 'llm-d-ttft(error=0.08),llm-d-ttft(model=qwen2-7b)'
 
 # §5.2 and figure 21: the detector on and off. hotspot with prompts of any length, as the trace has them.
 if wants detector; then
