@@ -162,6 +162,9 @@ fn pick_with(
     endpoint.ejection.picked(reservation.id, now);
     let hit_tokens = reservation.predicted_tokens();
     let charged_tokens = tokens - hit_tokens;
+    if let Some(kv_use) = &mut endpoint.kv_use {
+        kv_use.pledged += charged_tokens;
+    }
     state.mean_prompt.add(charged_tokens as f64 / f64::from(weight));
     Ok(Pick {
         reservation: reservation.id,
@@ -241,6 +244,7 @@ fn seen(endpoint: &Endpoint, mean_prompt: f64) -> Candidate {
         resident: endpoint.load.tokens,
         pairs: endpoint.load.pairs,
         kv_tokens: endpoint.kv_tokens,
+        kv_use: endpoint.kv_use,
         backlog: (0, 0),
     }
 }

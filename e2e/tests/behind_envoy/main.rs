@@ -16,3 +16,4 @@ mod restart;
 mod support;
 mod template;
 mod tools;
+mod virtual_time;

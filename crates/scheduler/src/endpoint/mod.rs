@@ -58,6 +58,15 @@ pub struct ScrapeSample {
     pub waiting: u32,
 }
 
+/// How full a KV cache is. Blocks that no request uses can be evicted and are free here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KvUse {
+    /// Tokens in blocks that requests use, generated ones included, as the last scrape had it.
+    pub(crate) used: u64,
+    /// Prompt tokens that were not computed then, or were assigned since: they will take room.
+    pub(crate) pledged: u64,
+}
+
 /// One endpoint now, for `/debug/endpoints` and metrics.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct EndpointView {
@@ -75,6 +84,10 @@ pub struct EndpointView {
     pub foreign_bs: u64,
     /// Foreign queued tokens (added to Q in picks).
     pub foreign_q: u64,
+    /// Tokens that its KV cache takes, once known.
+    pub kv_tokens: Option<u64>,
+    /// Tokens of it that requests use, by the last scrape that said so.
+    pub kv_used: Option<u64>,
     /// Blocks held in the index.
     pub blocks: usize,
     /// Blocks in the overlay.
@@ -99,6 +112,8 @@ pub(crate) struct Endpoint {
     pub(crate) space: Option<SpaceId>,
     /// Tokens that its KV cache takes, once known.
     pub(crate) kv_tokens: Option<u64>,
+    /// What of it is taken, once a scrape has said so.
+    pub(crate) kv_use: Option<KvUse>,
     pub(crate) ready: bool,
     /// `None`: any adapter is assumed.
     pub(crate) adapters: Option<Vec<String>>,
@@ -130,6 +145,7 @@ impl Endpoint {
             spec,
             space,
             kv_tokens: None,
+            kv_use: None,
             ready: false,
             adapters: None,
             live: false,

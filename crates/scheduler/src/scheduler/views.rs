@@ -36,6 +36,8 @@ impl Scheduler {
             bs: endpoint.load.bs,
             foreign_bs: u64::from(endpoint.foreign.requests()),
             foreign_q: endpoint.foreign.tokens(mean_prompt),
+            kv_tokens: endpoint.kv_tokens,
+            kv_used: endpoint.kv_use.map(|kv_use| kv_use.used),
             blocks: index.held_by(endpoint.id.slot),
             optimistic_blocks: outstanding_blocks(endpoint, slab),
             ready: endpoint.ready,
