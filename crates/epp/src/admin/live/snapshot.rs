@@ -173,6 +173,8 @@ impl Source {
             bs,
             foreign_bs,
             foreign_q,
+            kv_tokens: _,
+            kv_used: _,
             blocks,
             optimistic_blocks: _,
             ready,
