@@ -94,7 +94,10 @@ async fn a_shadow_is_asked_for_and_its_absence_has_a_remedy() {
             Answer::Json("{\"shadow\":null}".to_owned()),
             "has no shadow policy; write one into its configuration, like shadow: {name: bailian",
         ),
-        (Answer::Json("{}x".to_owned()), "of an lmetric-epp of this version"),
+        (
+            Answer::Json("{}x".to_owned()),
+            "of an lmetric-epp of this version",
+        ),
         (Answer::Status(404), "answered 404"),
     ] {
         let fake = Fake::start(move |_| answer.clone()).await;
