@@ -82,9 +82,9 @@ const LONG: Conversations = Conversations {
 /// Replays `trace` under `policy` and gives the run, and the recording if one was asked for.
 async fn replay(plug: Plug, policy: &str, trace: &Path, records: bool) -> anyhow::Result<(Value, String)> {
     let mut options = StageOptions::new(plug).fleet(ENGINES, SPEED);
-    options.engines.profile = MODEL.to_owned();
-    options.engines.model = MODEL.to_owned();
-    options.picker.policy = policy.to_owned();
+    MODEL.clone_into(&mut options.engines.profile);
+    MODEL.clone_into(&mut options.engines.model);
+    policy.clone_into(&mut options.picker.policy);
     if records {
         options.picker.more = json!({"record": {"to": "File", "file": "recording.jsonl"}});
     }
