@@ -36,8 +36,11 @@ struct EndpointSideLabel {
     side: &'static str,
 }
 
-/// Name and help of a figure of each side and endpoint, and the figure.
-const ENDPOINT: [(&str, &str, fn(&Side) -> u64); 2] = [
+/// Name, help and figure.
+type Figure = (&'static str, &'static str, fn(&Side) -> u64);
+
+/// Of each side and endpoint.
+const ENDPOINT: [Figure; 2] = [
     (
         "shadow_endpoint_picks",
         "Requests by the endpoint that the live policy or the shadow chose",

@@ -23,7 +23,8 @@ pub enum Sink {
 pub struct Files {
     path: PathBuf,
     max_bytes: u64,
-    files: u32,
+    /// How many there may be.
+    most: u32,
     /// The one being written, with its length.
     current: Option<(File, u64)>,
 }
@@ -41,7 +42,7 @@ impl Sink {
             } => Some(Self::Files(Files {
                 path: path.clone(),
                 max_bytes: *max_bytes,
-                files: *files,
+                most: *files,
                 current: None,
             })),
         }
@@ -107,7 +108,7 @@ impl Files {
     /// Begins a new file; what was there before, of an earlier process too, moves on by one, and the oldest goes.
     fn rotate(&mut self) -> io::Result<()> {
         self.current = None;
-        for number in (1..self.files).rev() {
+        for number in (1..self.most).rev() {
             match std::fs::rename(self.numbered(number - 1), self.numbered(number)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}

@@ -112,13 +112,13 @@ impl Writer {
         } = ended;
         let (output, estimated) = match *length {
             Length::Told(tokens) => (tokens, false),
-            Length::Decoded(reservation) => match self.scheduler.answer_tokens(reservation) {
-                Some(tokens) => (u64::from(tokens), true),
-                None => {
+            Length::Decoded(reservation) => {
+                let Some(tokens) = self.scheduler.answer_tokens(reservation) else {
                     self.metrics.skipped(Skipped::NoLength);
                     return None;
-                }
-            },
+                };
+                (u64::from(tokens), true)
+            }
         };
         let speed = self.speed;
         self.first.get_or_insert_with(|| {
