@@ -65,7 +65,6 @@ impl Reservation for Counted {
     }
     fn served_by(&self, _: std::net::SocketAddr) {}
     fn cached_tokens(&self, _: u64) {}
-    fn output_tokens(&self, _: u64) {}
     fn release(&self, outcome: Outcome) {
         self.released.lock().push(outcome);
     }
