@@ -24,15 +24,17 @@ const RAISE: f64 = 1.5;
 const LEAST: f64 = 1.0 / 64.0;
 const MOST: f64 = 256.0;
 
-/// The largest scale that any of `policies` keeps up with, and that of each one that was better than those before it; `None`
-/// when `stop` ended the search.
+/// The largest scale that any policy keeps up with, and that of each one that was better than those before it.
+pub type Found = (f64, Vec<(PolicyKind, f64)>);
+
+/// Looks for the largest scale that any of `policies` keeps up with; `None` when `stop` ended the search.
 pub fn search(
     bench: &Bench<'_>,
     policies: &[PolicyKind],
     seed: u64,
     threads: Option<usize>,
     stop: &CancellationToken,
-) -> anyhow::Result<Option<(f64, Vec<(PolicyKind, f64)>)>> {
+) -> anyhow::Result<Option<Found>> {
     let jobs = bench.arrivals(1.0, seed).jobs.len() as u64;
     let Some((first, others)) = policies.split_first() else {
         return Ok(None);

@@ -1,5 +1,7 @@
 //! A shadow policy beside the live one: it sees every pick and changes nothing.
 
+use std::fmt::Write;
+
 use lmetric_scheduler::{
     HotspotAction, PickRequest, PolicyKind, SchedulerConfig, ShadowConfig, ShadowView, Side,
 };
@@ -39,7 +41,7 @@ fn live_side(config: SchedulerConfig, seed: u64) -> String {
             ..ask(prompts)
         };
         let pick = bench.try_pick(&request, at(now)).unwrap();
-        picks.push_str(&format!("{pick:?}\n"));
+        writeln!(picks, "{pick:?}").unwrap();
         let endpoint = bench.ids.iter().position(|id| *id == pick.endpoint).unwrap();
         if rng.random_range(0..3) > 0 {
             let blocks = prompt.chains[0].1.keys.len();
