@@ -25,7 +25,7 @@ const LEAST: f64 = 1.0 / 64.0;
 const MOST: f64 = 256.0;
 
 /// The largest scale that any policy keeps up with, and that of each one that was better than those before it.
-pub type Found = (f64, Vec<(PolicyKind, f64)>);
+pub(super) type Found = (f64, Vec<(PolicyKind, f64)>);
 
 /// Looks for the largest scale that any of `policies` keeps up with; `None` when `stop` ended the search.
 pub fn search(
