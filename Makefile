@@ -56,6 +56,13 @@ e2e-envoy: tools ## end to end behind the real Envoy
 	cargo build --workspace --all-targets --locked
 	cargo test --workspace --locked --test behind_envoy -- --ignored
 
+.PHONY: screenshots
+screenshots: tools ## the pictures of the live page and the report in docs/screenshots (needs Chromium and pngquant; two minutes)
+	@command -v pngquant >/dev/null || { echo "missing: pngquant; remedy: apt-get install pngquant" >&2; exit 1; }
+	cargo build --workspace --all-targets --locked
+	CI=1 LMETRIC_SCREENSHOTS=$(CURDIR)/docs/screenshots cargo test --workspace --locked --test behind_envoy -- --ignored --exact pages::screenshots
+	pngquant --force --ext .png --speed 1 --strip 256 docs/screenshots/*.png
+
 .PHONY: cluster
 cluster: tools ## a real Kubernetes with two nodes of eight H20 and this build's images (root, Go; 11 minutes the first time, then 15 s)
 	@e2e/cluster/check.sh

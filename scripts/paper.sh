@@ -3,12 +3,14 @@
 #
 #   scripts/paper.sh OUT [TRACES]
 #
-# OUT gets one study for each comparison (JSON and CSV), report.html over all of them and ratios.json. A study that is there is kept:
-# after an interruption the script goes on where it was. TRACES holds mooncake-conversation.jsonl and
+# OUT gets one study for each comparison (JSON and CSV), report.html over all of them, ratios.json and ratios.txt. A study that is there is
+# kept: after an interruption the script goes on where it was. TRACES holds mooncake-conversation.jsonl and
 # mooncake-synthetic.jsonl (data/README.md says where from); without them the ten minutes of the former in data/ stand in
-# for both, and the report says so by the trace's name. The synthetic workloads are generated.
+# for both, and the report says so by the trace's name. A hotspot.jsonl there is taken instead of the generated one; the other synthetic
+# workloads are generated.
 #
-# LMETRIC names the program, WORKLOADS (like conversation-qwen2-7b) the fleets of the first and the last part, FULL=1 asks for three seeds, more rates and finer sweeps.
+# LMETRIC names the program, WORKLOADS (like conversation-qwen2-7b) the fleets, PARTS what is run on them. FULL=1 asks for every policy,
+# three seeds, more rates and finer sweeps, and measures capacity anew.
 set -eu
 
 out=${1:?usage: scripts/paper.sh OUT [TRACES]}
@@ -38,101 +40,143 @@ file() {
     esac
 }
 
-# study NAME TRACE MODEL FLAGS…
-study() {
+# simulate NAME TRACE MODEL FLAGS…: a study that is there is kept
+simulate() {
     study=$1 studied=$2 engine=$3
     shift 3
     [ -f "$out/$study.json" ] && return
-    jitter=0s
-    case $studied in agentic) ;; *) jitter=3s ;; esac
+    jitter=3s
+    [ "${studied##*/}" = agentic.jsonl ] && jitter=0s
     echo "paper: $study" >&2
-    "$lmetric" simulate --trace "$(file "$studied")" --model "$engine" --engines $engines --gpu H20 --jitter $jitter \
-        --max-model-len 60000 --out "$out/$study.json" --csv "$out/$study.csv" "$@"
+    "$lmetric" simulate --trace "$studied" --model "$engine" --engines $engines --gpu H20 --jitter $jitter \
+        --out "$out/$study.part" --csv "$out/$study.csv" "$@"
+    mv "$out/$study.part" "$out/$study.json"
+}
+
+# As the paper's engines are started.
+study() {
+    name=$1 workload=$2 model=$3
+    shift 3
+    simulate "$name" "$(file "$workload")" "$model" --max-model-len 60000 "$@"
 }
 
 # The largest rate of each workload that some policy keeps up with, as a rate scale: measured before and kept in
-# data/capacities.txt, or measured now and kept in OUT.
-capacity() {
-    fleet=$1
-    known=$(awk -v fleet="$fleet" '$1 == fleet { print $2 }' "$here/../data/capacities.txt")
-    if [ -n "$known" ] && [ -n "$traces" ] && [ "${FULL:-}" != 1 ]; then
-        echo "$known"
-        return
-    fi
-    if [ ! -s "$out/$fleet.capacity" ]; then
-        study "$fleet-capacity" "$2" "$3" --policies "$capacity_policies" --fraction 0.5 --hotspot off
-        sed -n 's/.*"capacity":{"rate_scale":\([0-9.]*\).*/\1/p' "$out/$fleet-capacity.json" >"$out/$fleet.capacity"
-    fi
-    cat "$out/$fleet.capacity"
+# data/capacities.txt, else measured by the first study of the fleet.
+known() {
+    [ -n "$traces" ] && [ "${FULL:-}" != 1 ] && awk -v fleet="$1" '$1 == fleet { print $2 }' "$here/../data/capacities.txt"
+    return 0
 }
+measured() { sed -n 's/.*"capacity":{"rate_scale":\([0-9.]*\).*/\1/p' "$out/$1.json"; }
 
-policies='lmetric,lmetric-marginal,vllm,bailian,dynamo,llm-d,llm-d-ttft,aibrix,preble,polyserve'
-few='lmetric,lmetric-marginal,vllm,dynamo,llm-d-ttft'
-capacity_policies='lmetric-marginal'
+# by promise: each policy is asked only whether it keeps up with more than those before it
+all='lmetric-marginal,llm-d-ttft,lmetric,dynamo,llm-d,aibrix,bailian,vllm,polyserve,preble,least-request,power-of-two,prefix-affinity,session-affinity,round-robin,random'
+paper='lmetric,lmetric-marginal,vllm,bailian,dynamo,llm-d,llm-d-ttft,aibrix,preble,polyserve'
+at_rates='lmetric,vllm,llm-d-ttft'
 rates=0.25,0.75
 seeds=1
 detector_seeds=1,2
-step=0.1
+thinking_seeds=1
+wide='--sweep bailian.lambda=0:1:0.1 --sweep aibrix.range=4,16 --sweep preble.threshold=0.1,0.9 --sweep polyserve.tpot=0.01,0.08 --sweep dynamo.overlapCredit=2 --sweep llm-d.prefix=6'
+narrow='--sweep bailian.lambda=0.4,0.9 --sweep preble.threshold=0.1 --sweep polyserve.tpot=0.08'
 if [ "${FULL:-}" = 1 ]; then
-    policies=all
-    few=$policies
-    capacity_policies='lmetric,lmetric-marginal,llm-d-ttft,dynamo,llm-d'
+    paper=$all
+    at_rates=$all
     rates=0.125,0.25,0.375,0.625,0.75,0.875,1
     seeds=1,2,3
     detector_seeds=1,2,3,4,5
-    step=0.05
+    thinking_seeds=1,2,3
+    wide='--sweep bailian.lambda=0:1:0.05 --sweep aibrix.range=2,4,8,16,32 --sweep preble.threshold=0.1,0.3,0.5,0.7,0.9 --sweep polyserve.tpot=0.01,0.02,0.04,0.08
+        --sweep dynamo.overlapCredit=0.5,1,2,4 --sweep llm-d.prefix=1,2,3,6,12 --sweep prefix-affinity.loadFactor=1.1,1.25,1.5,2'
+    narrow=$wide
 fi
+parts=${PARTS-'policies sweeps ablations simulators detector canary rates marginal'}
+wants() { case " $parts " in *" $1 "*) ;; *) return 1 ;; esac }
 
 workloads=${WORKLOADS-'conversation-qwen3-30b-a3b toolagent-qwen3-30b-a3b agentic-qwen3-30b-a3b synthetic-qwen3-30b-a3b hotspot-qwen3-30b-a3b
     conversation-qwen2-7b toolagent-qwen2-7b'}
 [ "${FULL:-}" = 1 ] && workloads="$workloads agentic-qwen2-7b synthetic-qwen2-7b hotspot-qwen2-7b"
 
+# on FLEET NAME FLAGS…: a study at fractions of the fleet's capacity
+on() {
+    fleet=$1 of=$2
+    shift 2
+    scale=$(known "$fleet")
+    [ -n "$scale" ] || scale=$(measured "$fleet")
+    study "$of" "${fleet%%-*}" "${fleet#*-}" --capacity "$scale" --seeds $seeds "$@"
+}
+
 # Every policy at half of capacity; figures 22 and 26.
 for fleet in $workloads; do
-    workload=${fleet%%-*} model=${fleet#*-}
-    scale=$(capacity "$fleet" "$workload" "$model")
-    study "$fleet" "$workload" "$model" --policies "$policies" --fraction 0.5 --capacity "$scale" --seeds $seeds
+    if [ -z "$(known "$fleet")" ]; then
+        study "$fleet" "${fleet%%-*}" "${fleet#*-}" --policies "$all" --fraction 0.5 --seeds $seeds
+    elif wants policies; then
+        policies=$paper
+        [ "$fleet" = conversation-qwen3-30b-a3b ] && policies=$all
+        on "$fleet" "$fleet" --policies "$policies" --fraction 0.5
+    fi
 done
 
-# What the paper tunes its baselines by: figures 11 and 12.
-for workload in conversation toolagent; do
-    scale=$(capacity "$workload-qwen3-30b-a3b" "$workload" qwen3-30b-a3b)
-    study "$workload-sweep" "$workload" qwen3-30b-a3b --policies lmetric --fraction 0.5 --capacity "$scale" --seeds $seeds \
-        --sweep "bailian.lambda=0:1:$step" --sweep aibrix.range=4,16,32
-done
+# Each baseline as the paper tunes it, on the same requests; figures 11, 12, 26 and 34.
+if wants sweeps; then
+    for fleet in $workloads; do
+        case $fleet in conversation-qwen3* | toolagent-qwen3*) sweeps=$wide ;; *) sweeps=$narrow ;; esac
+        # shellcheck disable=SC2086 # several flags
+        on "$fleet" "$fleet-sweep" --policies bailian --fraction 0.5 $sweeps
+    done
+fi
 
-scale=$(capacity toolagent-qwen3-30b-a3b toolagent qwen3-30b-a3b)
 # Figures 18 and 19, and the queue that most ports leave out.
-study toolagent-ablations toolagent qwen3-30b-a3b --fraction 0.5 --capacity "$scale" --seeds $seeds \
-    --policies 'lmetric,lmetric(work=miss-ratio),lmetric(crowd=tokens),lmetric(crowd=decode),lmetric(queue=false),lmetric-marginal,lmetric-marginal(alpha=1),lmetric-marginal(capacity=true)'
-# Figures 15 and 16: an oracle, a tuned simulator, an untuned one.
-study toolagent-simulators toolagent qwen3-30b-a3b --fraction 0.5 --capacity "$scale" --seeds $seeds \
-    --policies 'lmetric,llm-d-ttft,llm-d-ttft(error=0.08),llm-d-ttft(error=0.122),llm-d-ttft(model=qwen2-7b)'
-# Figures 26 and 34: Preble and PolyServe with what they are tuned by.
-study toolagent-preble toolagent qwen3-30b-a3b --policies lmetric --fraction 0.5 --capacity "$scale" --seeds $seeds \
-    --sweep preble.threshold=0.1,0.9 --sweep polyserve.tpot=0.01,0.04,0.08
+wants ablations && on toolagent-qwen3-30b-a3b toolagent-ablations --fraction 0.5 \
+    --policies 'lmetric(work=miss-ratio),lmetric(crowd=tokens),lmetric(crowd=decode),lmetric(queue=false)'
 
-# §5.2 and figure 21: the detector on and off.
-for action in filter off; do
-    study "hotspot-detector-$action" hotspot qwen2-7b --policies lmetric --rate-scale 1 --seeds $detector_seeds --hotspot $action
-    study "thinking-detector-$action" thinking qwen3-30b-a3b --policies lmetric,vllm --rate-scale 1 --seeds $detector_seeds --hotspot $action
-done
+# Figures 15 and 16: an oracle (above), a tuned simulator, an untuned one.
+wants simulators && on toolagent-qwen3-30b-a3b toolagent-simulators --fraction 0.5 \
+    --policies 'llm-d-ttft(error=0.08),llm-d-ttft(model=qwen2-7b)'
+
+# §5.2 and figure 21: the detector on and off. hotspot with prompts of any length, as the trace has them.
+if wants detector; then
+    hotspot=$out/traces/hotspot.jsonl
+    [ -n "$traces" ] && [ -f "$traces/hotspot.jsonl" ] && hotspot=$traces/hotspot.jsonl
+    for action in filter off; do
+        simulate "hotspot-detector-$action" "$hotspot" qwen2-7b --policies lmetric --rate-scale 1 --seeds $detector_seeds --hotspot $action
+    done
+    study thinking-detector-filter thinking qwen3-30b-a3b --policies lmetric --rate-scale 1 --seeds $thinking_seeds --hotspot filter
+    study thinking-detector-off thinking qwen3-30b-a3b --policies lmetric,vllm --rate-scale 1 --seeds $thinking_seeds --hotspot off
+fi
 
 # Figure 29: a third of the fleet under lmetric, two thirds under vLLM's balancer.
-scale=$(capacity conversation-qwen3-30b-a3b conversation qwen3-30b-a3b)
-engines=18
-study conversation-canary conversation qwen3-30b-a3b --policies vllm,lmetric --canary lmetric --rate-scale "$(awk "BEGIN { print $scale / 2 * 18 / 16 }")" --seeds $seeds
-engines=16
+if wants canary; then
+    scale=$(known conversation-qwen3-30b-a3b)
+    [ -n "$scale" ] || scale=$(measured conversation-qwen3-30b-a3b)
+    engines=18
+    study conversation-canary conversation qwen3-30b-a3b --policies vllm,lmetric --canary lmetric --rate-scale "$(awk "BEGIN { print $scale / 2 * 18 / 16 }")" --seeds $seeds
+    engines=16
+fi
 
 # Figure 23: against the rate.
-for fleet in $workloads; do
-    workload=${fleet%%-*} model=${fleet#*-}
-    scale=$(capacity "$fleet" "$workload" "$model")
-    study "$fleet-rates" "$workload" "$model" --policies "$few" --fraction "$rates" --capacity "$scale" --seeds $seeds
-done
+if wants rates; then
+    for fleet in $workloads; do
+        on "$fleet" "$fleet-rates" --policies "$at_rates" --fraction "$rates"
+    done
+fi
+
+# What lmetric-marginal's α and its cache term are chosen and judged by (scripts/judge-marginal.py): the first 15 minutes of each.
+if [ "${FULL:-}" = 1 ] && wants marginal; then
+    variants='lmetric,lmetric-marginal'
+    for alpha in 0.5 0.75 1; do variants="$variants,lmetric-marginal(alpha=$alpha)"; done
+    for alpha in 0.75 1; do variants="$variants,lmetric-marginal(alpha=$alpha,capacity=true)"; done
+    variants="$variants,lmetric-marginal(capacity=true)"
+    for fleet in $workloads; do
+        seeds=1,2
+        on "$fleet" "marginal-$fleet" --policies "$variants" --fraction 0.5,0.85 --window 0:900 --hotspot off
+    done
+    study marginal-thinking thinking qwen3-30b-a3b --policies "$variants" --rate-scale 1 --seeds 1,2 --hotspot off
+fi
 
 cd "$out"
-studies=$(ls ./*.json | grep -v -e capacity.json -e ratios.json)
+if [ -f marginal-thinking.json ]; then python3 "$here/judge-marginal.py" marginal-*.json >marginal.md; fi
+studies=$(ls ./*.json | grep -v -e ratios.json -e ./marginal-)
 # shellcheck disable=SC2086 # names of studies have no blanks
 "$lmetric" report report.html $studies --json ratios.json --table >ratios.txt
-echo "paper: $(echo "$studies" | wc -l) studies in $out/report.html" >&2
+runs=$(cat ./*.csv | grep -c -v '^policy,') || true
+echo "paper: $(echo "$studies" | wc -l) studies, $runs runs in $out/report.html" >&2

@@ -29,6 +29,9 @@ pub(crate) struct Options {
     /// Timing profile of the engines, and their model's name.
     #[arg(long, default_value = "qwen2-7b")]
     pub(crate) profile: String,
+    /// The picker sees answers (full mode) and records every policy's run beside it, for lmetric simulate.
+    #[arg(long)]
+    pub(crate) record: bool,
     /// Model seconds per real second.
     #[arg(long, default_value_t = 5.0)]
     pub(crate) speed: f64,

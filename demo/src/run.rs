@@ -3,18 +3,20 @@
 use std::{
     path::{Path, PathBuf},
     process::Stdio,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail, ensure};
 use lmetric_testkit::{Plug, Stage, StageOptions, Tool};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::options::Options;
 
 /// Requests that measure the overhead, one at a time.
 const IDLE_REQUESTS: &str = "24";
+/// For a picker that was told to stop.
+const GOODBYE: Duration = Duration::from_secs(10);
 
 /// Runs everything that `options` ask for.
 pub(crate) async fn demo(options: &Options) -> anyhow::Result<()> {
@@ -50,19 +52,28 @@ pub(crate) async fn demo(options: &Options) -> anyhow::Result<()> {
     no_errors(&figures)
 }
 
-async fn stage(options: &Options, policy: &str) -> anyhow::Result<Stage> {
-    let mut wanted = StageOptions::new(Plug::Light).fleet(options.engines, options.speed);
+async fn stage(options: &Options, policy: &str, record: bool) -> anyhow::Result<Stage> {
+    let plug = if options.record { Plug::Full } else { Plug::Light };
+    let mut wanted = StageOptions::new(plug).fleet(options.engines, options.speed);
     wanted.engines.profile.clone_from(&options.profile);
     wanted.engines.model.clone_from(&options.profile);
     policy.clone_into(&mut wanted.picker.policy);
     wanted.picker.plaintext = true;
+    if record {
+        let file = std::path::absolute(recording(options, policy))?;
+        wanted.picker.more = json!({"record": {"to": "File", "file": file}});
+    }
     Stage::start(wanted).await
 }
 
+fn recording(options: &Options, policy: &str) -> PathBuf {
+    options.out.join(format!("{policy}.recording.jsonl"))
+}
+
 async fn replay(options: &Options, policy: &str) -> anyhow::Result<PathBuf> {
-    let stage = stage(options, policy).await?;
+    let mut stage = stage(options, policy, options.record).await?;
     say(&format!(
-        "{policy}: {} engines behind http://{}; why a request went where it did: lmetric explain --admin http://{}",
+        "{policy}: {} engines behind http://{}; the fleet, live, and why requests go where they go: http://{}/",
         options.engines,
         stage.client().to(),
         stage.picker.admin_address(),
@@ -76,11 +87,16 @@ async fn replay(options: &Options, policy: &str) -> anyhow::Result<PathBuf> {
         // the table shows errors; a replay that stopped at them would show nothing
         .args(["--max-errors", "1000000"]);
     run(command, "lmetric replay").await?;
+    if options.record {
+        // what is left is written at its end
+        stage.picker.stop(GOODBYE).await?;
+        say(&format!("recorded: {}", recording(options, policy).display()));
+    }
     Ok(out)
 }
 
 async fn idle(options: &Options) -> anyhow::Result<PathBuf> {
-    let stage = stage(options, "lmetric").await?;
+    let stage = stage(options, "lmetric", false).await?;
     say("idle: one request at a time, against the engine model's own time to first token");
     let out = options.out.join("idle.json");
     let mut command = replay_command(options, &stage, "idle", &out)?;

@@ -13,12 +13,16 @@ mod picker;
 mod pods;
 pub mod pool;
 mod raw;
+mod record;
 mod tokenizer;
 
 pub use duration::parse_duration;
 pub use endpoints::{EndpointEntry, EndpointsFile};
 pub use error::ConfigError;
 pub use lmetric_policy::PolicyKind as Policy;
-pub use picker::{Endpoints, Events, Hotspot, Limits, Listen, ModelGroup, PickerConfig, Scrape, Tls, Tokens};
+pub use picker::{
+    Endpoints, Events, Hotspot, Limits, Listen, ModelGroup, PageAccess, PickerConfig, Record, Scrape, Tls,
+    Tokens,
+};
 pub use pods::{KvPorts, PodEndpoints, Pods};
 pub use tokenizer::{Repository, Site, TokenizerSource};

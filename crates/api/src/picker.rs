@@ -19,8 +19,12 @@ pub struct PickerConfig {
     pub tls: Tls,
     /// How an endpoint is chosen.
     pub policy: PolicyKind,
+    /// A second policy that scores every request beside it and places none.
+    pub shadow: Option<PolicyKind>,
     /// What is done about a KV-cache hotspot.
     pub hotspot: Hotspot,
+    /// Where finished requests are recorded.
+    pub record: Record,
     /// Where the endpoints are found.
     pub endpoints: Endpoints,
     /// Tokenizer groups.
@@ -41,6 +45,8 @@ pub struct PickerConfig {
     pub speed: f64,
     /// Whether blocks of open reservations count as held (off only for experiments).
     pub overlay: bool,
+    /// Who may look at the live page on the admin port.
+    pub page: PageAccess,
     /// Log filter in `tracing` syntax, e.g. `info,lmetric_epp=debug`.
     pub log: String,
 }
@@ -84,6 +90,24 @@ pub enum Tls {
     Off,
 }
 
+/// Where finished requests are recorded: lengths and salted ids of prompt blocks, never text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// Nowhere.
+    Off,
+    /// Lines on standard output (logs are on standard error).
+    Stdout,
+    /// Files that are rotated: `path` is being written, `path.1`, `path.2`, … are older.
+    File {
+        /// The file that is being written.
+        path: PathBuf,
+        /// Most bytes of one file.
+        max_bytes: u64,
+        /// Most files, the one being written included.
+        files: u32,
+    },
+}
+
 /// What is done about a KV-cache hotspot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hotspot {
@@ -92,6 +116,17 @@ pub enum Hotspot {
     /// The class is placed by load only.
     LoadOnly,
     /// Nothing is detected.
+    Off,
+}
+
+/// Who may look at the live page on the admin port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageAccess {
+    /// Who is on this machine, whatever address the admin port listens on; `kubectl port-forward` is.
+    Loopback,
+    /// Whoever reaches the admin port.
+    Anyone,
+    /// Nobody.
     Off,
 }
 

@@ -12,8 +12,8 @@ use std::{
 use serde::{Deserialize, Deserializer, de};
 
 use crate::{
-    ConfigError, Endpoints, Events, Hotspot, Limits, Listen, ModelGroup, PickerConfig, Policy, Scrape, Tls,
-    Tokens, duration, pods::RawPods,
+    ConfigError, Endpoints, Events, Hotspot, Limits, Listen, ModelGroup, PageAccess, PickerConfig, Policy,
+    Scrape, Tls, Tokens, duration, pods::RawPods, record::RawRecord,
 };
 
 #[derive(Deserialize)]
@@ -25,8 +25,12 @@ pub(crate) struct RawConfig {
     tls: RawTls,
     #[serde(default)]
     policy: Policy,
+    #[serde(default)]
+    shadow: Option<Policy>,
     #[serde(default = "filter", deserialize_with = "word")]
     hotspot: Hotspot,
+    #[serde(default)]
+    record: RawRecord,
     endpoints: RawEndpoints,
     #[serde(default)]
     models: Vec<RawModel>,
@@ -46,6 +50,8 @@ pub(crate) struct RawConfig {
     speed: f64,
     #[serde(default = "yes")]
     overlay: bool,
+    #[serde(default = "loopback", deserialize_with = "word")]
+    page: PageAccess,
     #[serde(default = "info")]
     log: String,
 }
@@ -175,6 +181,10 @@ impl Default for RawLimits {
     }
 }
 
+fn loopback() -> PageAccess {
+    PageAccess::Loopback
+}
+
 fn filter() -> Hotspot {
     Hotspot::Filter
 }
@@ -200,7 +210,7 @@ fn image_tokens() -> u32 {
 }
 
 /// A value that is one of a few words.
-trait Word: Sized + 'static {
+pub(crate) trait Word: Sized + 'static {
     const WORDS: &'static [(&'static str, Self)];
 }
 
@@ -208,6 +218,14 @@ impl Word for Hotspot {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("Filter", Self::Filter),
         ("LoadOnly", Self::LoadOnly),
+        ("Off", Self::Off),
+    ];
+}
+
+impl Word for PageAccess {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("Loopback", Self::Loopback),
+        ("Anyone", Self::Anyone),
         ("Off", Self::Off),
     ];
 }
@@ -221,7 +239,7 @@ impl Word for RawTlsMode {
 }
 
 /// A derived enum would read as a YAML tag and say so in its errors; this lists the words.
-fn word<'de, D: Deserializer<'de>, T: Word + Copy>(from: D) -> Result<T, D::Error> {
+pub(crate) fn word<'de, D: Deserializer<'de>, T: Word + Copy>(from: D) -> Result<T, D::Error> {
     struct Visitor<T>(std::marker::PhantomData<T>);
 
     impl<T: Word + Copy> de::Visitor<'_> for Visitor<T> {
@@ -299,7 +317,9 @@ impl RawConfig {
             listen,
             tls,
             policy,
+            shadow,
             hotspot,
+            record,
             endpoints,
             models,
             tokenizer_cache,
@@ -310,10 +330,15 @@ impl RawConfig {
             prefill_rate,
             speed,
             overlay,
+            page,
             log,
         } = self;
         let check = Check { file };
-        check.policy(policy)?;
+        check.policy("policy", policy)?;
+        if let Some(shadow) = shadow {
+            check.policy("shadow", shadow)?;
+        }
+        let record = record.validate(&check)?;
         let models = check.models(models)?;
         let tokenizer_cache = tokenizer_cache
             .map(|path| check.path("tokenizerCache", path))
@@ -359,7 +384,9 @@ impl RawConfig {
             listen,
             tls,
             policy,
+            shadow,
             hotspot,
+            record,
             endpoints,
             models,
             tokenizer_cache,
@@ -381,6 +408,7 @@ impl RawConfig {
             prefill_rate,
             speed,
             overlay,
+            page,
             log,
         })
     }
@@ -401,13 +429,13 @@ impl Check<'_> {
     }
 
     /// Only a simulation knows the fleet's own step times.
-    fn policy(&self, policy: Policy) -> Result<(), ConfigError> {
+    fn policy(&self, field: &str, policy: Policy) -> Result<(), ConfigError> {
         let unnamed = policy
             .engine()
             .is_some_and(|engine| engine.model.profile().is_none());
         if policy.simulates() && unnamed {
             return Err(self.error(
-                "policy.model",
+                format!("{field}.model"),
                 format!("{} simulates engines and no engine model is named", policy.name()),
                 format!(
                     "write {{name: {}, model: qwen2-7b, gpu: H20}} with the model and GPU nearest to the engines'",
@@ -418,7 +446,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn within<T: PartialOrd + fmt::Debug + Copy>(
+    pub(crate) fn within<T: PartialOrd + fmt::Debug + Copy>(
         &self,
         field: &str,
         value: T,

@@ -3,8 +3,8 @@
 use std::{path::Path, time::Duration};
 
 use lmetric_api::{
-    Endpoints, Hotspot, KvPorts, PickerConfig, PodEndpoints, Pods, Policy, Repository, Site, Tls,
-    TokenizerSource,
+    Endpoints, Hotspot, KvPorts, PageAccess, PickerConfig, PodEndpoints, Pods, Policy, Record, Repository,
+    Site, Tls, TokenizerSource,
 };
 
 const FILE: &str = "/etc/lmetric/picker.yaml";
@@ -31,6 +31,7 @@ fn only_the_endpoints_are_required() {
     assert_eq!(config.limits.body_bytes, 67_108_864);
     assert_eq!(config.prefill_rate, 8_000.0);
     assert!(config.overlay);
+    assert_eq!(config.page, PageAccess::Loopback);
 }
 
 #[test]
@@ -40,6 +41,8 @@ fn every_field_can_be_written() {
 listen: {extProc: "0.0.0.0:9002", health: "0.0.0.0:9003", admin: "127.0.0.1:9090"}
 tls: {mode: Files, certFile: tls.crt, keyFile: /secret/tls.key}
 policy: least-request
+shadow: vllm
+record: {to: File, file: /var/log/requests.jsonl, maxBytes: 1048576, files: 2}
 hotspot: LoadOnly
 endpoints: {file: /run/endpoints.yaml}
 models:
@@ -55,6 +58,7 @@ limits: {bodyBytes: 1048576, drain: 1m}
 prefillRate: 9000
 speed: 4
 overlay: false
+page: Anyone
 log: info,lmetric_epp=debug
 "#,
     )
@@ -101,6 +105,56 @@ log: info,lmetric_epp=debug
     assert_eq!(config.limits.drain, Duration::from_mins(1));
     assert_eq!(config.speed, 4.0);
     assert!(!config.overlay);
+    assert_eq!(config.page, PageAccess::Anyone);
+}
+
+#[test]
+fn a_shadow_is_a_policy_and_a_recording_has_a_place() {
+    let record = |text: &str| {
+        let config = parse(&format!("endpoints: {{file: e.yaml}}\nrecord: {text}\n"));
+        config
+            .map(|config| config.record)
+            .map_err(|error| error.to_string())
+    };
+    let plain = parse("endpoints: {file: e.yaml}").unwrap();
+    assert_eq!((plain.shadow, plain.record), (None, Record::Off));
+    let config = parse("endpoints: {file: e.yaml}\nshadow: {name: bailian, lambda: 0.55}\n").unwrap();
+    assert_eq!(
+        config.shadow.map(|policy| policy.to_string()).as_deref(),
+        Some("bailian(lambda=0.55)")
+    );
+    let unnamed = parse("endpoints: {file: e.yaml}\nshadow: polyserve\n")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        unnamed.contains("shadow.model: polyserve simulates engines"),
+        "{unnamed}"
+    );
+
+    assert_eq!(record("{to: Off}"), Ok(Record::Off));
+    assert_eq!(record("{to: Stdout}"), Ok(Record::Stdout));
+    assert_eq!(
+        record("{to: File, file: r.jsonl}"),
+        Ok(Record::File {
+            path: "/etc/lmetric/r.jsonl".into(),
+            max_bytes: 256 << 20,
+            files: 4
+        })
+    );
+    for (text, says) in [
+        ("{to: File}", "record.file: is missing; to: File needs file"),
+        ("{to: Stdout, files: 2}", "record.files: is only used by to: File"),
+        ("{to: file}", "record.to: "),
+        (
+            "{to: File, file: r, maxBytes: 5}",
+            "record.maxBytes: 5 is out of range",
+        ),
+        ("{to: File, file: r, files: 0}", "record.files: 0 is out of range"),
+        ("{to: File, file: r, path: x}", "unknown field"),
+    ] {
+        let error = record(text).unwrap_err();
+        assert!(error.contains(says), "{text}: {error}");
+    }
 }
 
 #[test]
@@ -239,6 +293,7 @@ const BAD: &[(&str, &str, &str)] = &[
     ("speed: 0", "speed", "from 0.01"),
     ("speed: .nan", "speed", "from 0.01"),
     ("overlay: maybe", "overlay", "true or false"),
+    ("page: Everybody", "page", "one of Loopback, Anyone, Off"),
     ("log: \"\"", "log", "info"),
     (
         "policy: [lmetric]",

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+pub use lmetric_scheduler::short_count;
+
 /// A flag's value that cannot be read.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum UnitError {
@@ -99,27 +101,6 @@ impl std::str::FromStr for Window {
         } else {
             Err(bad())
         }
-    }
-}
-
-/// A count in at most four characters or so: `940`, `3.2k`, `12.9k`, `140k`, `2.1M`.
-pub fn short_count(count: f64) -> String {
-    const STEPS: [(f64, &str); 4] = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
-    let size = count.abs();
-    for (at, suffix) in STEPS {
-        if size >= at * 0.9995 {
-            let scaled = count / at;
-            return if scaled.abs() < 99.95 {
-                format!("{scaled:.1}{suffix}")
-            } else {
-                format!("{scaled:.0}{suffix}")
-            };
-        }
-    }
-    if size == size.trunc() || size >= 99.5 {
-        format!("{count:.0}")
-    } else {
-        format!("{count:.1}")
     }
 }
 

@@ -7,13 +7,36 @@ use std::{
 
 use lmetric_scheduler::{Outcome, Pick, Scheduler};
 
-use crate::{clock::Clock, refusal::Refusal, request::ParsedRequest};
+use parking_lot::Mutex;
+
+use crate::{clock::Clock, record::Recording, refusal::Refusal, request::ParsedRequest};
 
 /// Decides where a request goes.
 pub trait Place: Send + Sync + 'static {
     /// Chooses an endpoint and reserves it. Dropping the future, or the placement, gives the reservation back.
     /// The request is shared, so that its prompts can go to another thread without a copy.
     fn place(&self, request: Arc<ParsedRequest>) -> impl Future<Output = Result<Placement, Refusal>> + Send;
+}
+
+/// What was seen of an answer when it ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The engine's `:status`.
+    pub status: Option<u16>,
+    /// Some of its body passed by.
+    pub body_seen: bool,
+    /// Generated tokens, as the engine counts them.
+    pub output_tokens: Option<u64>,
+    /// Events of a stream that carried output.
+    pub output_events: u64,
+}
+
+impl Answer {
+    /// Tokens of the answer: the engine's own count, else one for each event of a stream, as vLLM sends them.
+    pub fn tokens(&self) -> Option<u64> {
+        self.output_tokens
+            .or((self.output_events > 0).then_some(self.output_events))
+    }
 }
 
 /// An open reservation, as the stream reports to it.
@@ -26,6 +49,10 @@ pub trait Reservation: Send + Sync + 'static {
     fn served_by(&self, address: SocketAddr);
     /// The engine's answer says how many prompt tokens it found in its cache.
     fn cached_tokens(&self, tokens: u64);
+    /// What was seen of the answer; called right before the release, if at all.
+    fn answered(&self, answer: Answer) {
+        let _ = answer;
+    }
     /// The request ended. Called exactly once.
     fn release(&self, outcome: Outcome);
 }
@@ -51,6 +78,8 @@ struct Reserved {
     clock: Clock,
     doubt: Arc<dyn Doubt>,
     inference: Option<Box<dyn Inference>>,
+    answer: OnceLock<Answer>,
+    recording: Mutex<Option<Recording>>,
 }
 
 impl Reservation for Reserved {
@@ -79,9 +108,21 @@ impl Reservation for Reserved {
         }
     }
 
+    fn answered(&self, answer: Answer) {
+        if let Some(tokens) = answer.tokens() {
+            self.scheduler.output_tokens(self.pick.reservation, tokens);
+        }
+        // there is but one
+        let _ = self.answer.set(answer);
+    }
+
     fn release(&self, outcome: Outcome) {
         self.scheduler
             .release(self.pick.reservation, outcome, self.clock.now());
+        let recording = self.recording.lock().take();
+        if let Some(recording) = recording {
+            recording.end(outcome, self.answer.get().unwrap_or(&Answer::default()));
+        }
         if matches!(outcome, Outcome::ServerError | Outcome::Unreachable) {
             self.doubt
                 .doubt(*self.went_to.get().unwrap_or(&self.pick.address));
@@ -98,13 +139,14 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// A placement whose reservation is in `scheduler`'s ledger.
+    /// A placement whose reservation is in `scheduler`'s ledger, and that is recorded by `recording`.
     pub fn reserved(
         pick: Pick,
         scheduler: Arc<Scheduler>,
         clock: Clock,
         doubt: Arc<dyn Doubt>,
         inference: Option<Box<dyn Inference>>,
+        recording: Option<Recording>,
     ) -> Self {
         let reserved = Reserved {
             pick: pick.clone(),
@@ -113,6 +155,8 @@ impl Placement {
             clock,
             doubt,
             inference,
+            answer: OnceLock::new(),
+            recording: Mutex::new(recording),
         };
         Self::new(pick, Box::new(reserved))
     }
@@ -158,6 +202,13 @@ impl Placement {
     pub fn cached_tokens(&mut self, tokens: u64) {
         if !self.finished {
             self.reservation.cached_tokens(tokens);
+        }
+    }
+
+    /// What was seen of the answer, right before its end.
+    pub fn answered(&mut self, answer: Answer) {
+        if !self.finished {
+            self.reservation.answered(answer);
         }
     }
 

@@ -12,6 +12,7 @@ pub mod housekeeping;
 pub mod load;
 pub mod metrics;
 pub mod picker;
+pub mod record;
 pub mod refusal;
 pub mod reload;
 pub mod request;

@@ -21,6 +21,7 @@ use crate::{
             default_group,
         },
     },
+    record,
     reload::Written,
     tls::{ServerTls, TlsError},
     tokens::{GroupMap, GroupTokens},
@@ -172,6 +173,7 @@ async fn text(args: &Args) -> Result<(String, PathBuf, Option<(Client, ConfigMap
 
 fn prepare(args: &Args, text: &str, file: &Path) -> Result<Prepared, StartError> {
     let (config, endpoints) = settle(args, text, file)?;
+    record::check(&config.record, file)?;
     let tls = ServerTls::new(&config.tls)?;
     let place = match endpoints {
         Endpoints::File(path) => Place::File(FileDiscovery::open(&path)?),

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use lmetric_kvevents::SourceState;
 use lmetric_prefix::{BlockKey, KeySeed};
-use lmetric_scheduler::{Pick, PickRequest, Prompt, Scheduler};
+use lmetric_scheduler::{Pick, PickRequest, Prompt, Scheduler, Time};
 use lmetric_telemetry::Timer;
 use tokio::time::Instant;
 
@@ -13,6 +13,7 @@ use crate::{
     fleet::{Fleet, Groups, Listed, Member, Resolved},
     guard::{Inference, Place, Placement},
     metrics::PlaceMetrics,
+    record::{Placed, Recorder},
     refusal::Refusal,
     request::ParsedRequest,
     tokens::{Chains, Ladder, Rung},
@@ -39,6 +40,8 @@ pub struct PickerParts {
     pub clock: Clock,
     /// Times and counts.
     pub metrics: PlaceMetrics,
+    /// Who records requests, where that is wanted.
+    pub record: Option<Arc<Recorder>>,
 }
 
 /// What a request's model name comes to.
@@ -103,7 +106,7 @@ impl Picker {
             .collect()
     }
 
-    async fn choose(&self, request: &Arc<ParsedRequest>) -> Result<Placement, Refusal> {
+    async fn choose(&self, request: &Arc<ParsedRequest>, arrived: Time) -> Result<Placement, Refusal> {
         let Meaning {
             group,
             adapter,
@@ -140,6 +143,15 @@ impl Picker {
                 .pick(&asked, self.parts.clock.now(), &mut rand::rng())?
         };
         self.observe(&prompts, &pick);
+        let recording = self.parts.record.as_ref().and_then(|recorder| {
+            recorder.begin(&Placed {
+                request,
+                counted: &counted,
+                chains: &chains,
+                reservation: pick.reservation,
+                arrived,
+            })
+        });
         let member = self.parts.fleet.members().slot(pick.endpoint.slot).cloned();
         let member = member.filter(|member| member.id == pick.endpoint);
         if let Some(member) = &member
@@ -160,6 +172,7 @@ impl Picker {
             self.parts.clock,
             self.parts.fleet.clone(),
             exact.then(|| Box::new(learn) as Box<dyn Inference>),
+            recording,
         ))
     }
 
@@ -176,7 +189,7 @@ impl Picker {
 impl Place for Picker {
     async fn place(&self, request: Arc<ParsedRequest>) -> Result<Placement, Refusal> {
         let _timer = Timer::start(&self.parts.metrics.place);
-        self.choose(&request).await
+        self.choose(&request, self.parts.clock.now()).await
     }
 }
 

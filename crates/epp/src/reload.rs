@@ -1,8 +1,9 @@
 //! A configuration that changes while the picker runs.
 //!
-//! Policy, detector, rates, log filter, limits, models and their tokenizers, tokenizing, scraping and the endpoints'
-//! selection change at once. What is bound at start (ports, certificate, the event topic, the speed, the cache's place)
-//! waits for a restart, and a log line and `/debug/config` say so; the operator restarts pickers for these by itself. A
+//! Policy, shadow, detector, rates, log filter, limits, models and their tokenizers, tokenizing, scraping and the endpoints'
+//! selection change at once. What is bound at start (ports, certificate, the event topic, the speed, the cache's place, who may
+//! see the live page) waits for a restart, as the recording does, and a log line and `/debug/config` say so; the operator
+//! restarts pickers for these by itself. A
 //! bad configuration changes nothing, and is told of until a good one comes.
 
 mod status;
@@ -131,7 +132,9 @@ impl Reload {
             listen,
             tls,
             policy,
+            shadow,
             hotspot,
+            record,
             endpoints: _,
             models,
             tokenizer_cache,
@@ -142,6 +145,7 @@ impl Reload {
             prefill_rate,
             speed,
             overlay,
+            page,
             log,
         } = new;
         let mut taken = Taken::default();
@@ -151,7 +155,9 @@ impl Reload {
             ("tls", tls != running.tls),
             ("tokenizerCache", tokenizer_cache != running.tokenizer_cache),
             ("events", events != running.events),
+            ("record", record != running.record),
             ("speed", speed != running.speed),
+            ("page", page != running.page),
         ] {
             if differs {
                 taken.waiting.push(field);
@@ -159,12 +165,14 @@ impl Reload {
         }
         let placing = [
             ("policy", policy != running.policy),
+            ("shadow", shadow != running.shadow),
             ("hotspot", hotspot != running.hotspot),
             ("prefillRate", prefill_rate != running.prefill_rate),
             ("overlay", overlay != running.overlay),
         ];
         if placing.iter().any(|(_, differs)| *differs) {
             running.policy = policy;
+            running.shadow = shadow;
             running.hotspot = hotspot;
             running.prefill_rate = prefill_rate;
             running.overlay = overlay;

@@ -3,10 +3,10 @@
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
-use lmetric_api::{ConfigError, Hotspot, Listen, PickerConfig, Policy};
+use lmetric_api::{ConfigError, Hotspot, Listen, PageAccess, PickerConfig, Policy};
 use lmetric_engine::{EngineConfig, Gpu, Model, SimulatedSteps};
 use lmetric_prefix::{KeySeed, SharedIndex};
-use lmetric_scheduler::{EngineModel, HotspotAction, Scheduler, SchedulerConfig};
+use lmetric_scheduler::{EngineModel, HotspotAction, Scheduler, SchedulerConfig, ShadowConfig};
 use lmetric_telemetry::{Admin, Ended, Logs, Readiness, Tasks, termination};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_stream::wrappers::TcpListenerStream;
@@ -21,8 +21,9 @@ use crate::{
     health::Health,
     housekeeping::{Housekeeping, Starting},
     load::Loaded,
-    metrics::{Export, PlaceMetrics, ReloadMetrics, ScrapeMetrics, Streams},
+    metrics::{Export, PlaceMetrics, RecordMetrics, ReloadMetrics, ScrapeMetrics, Shadow, Streams},
     picker::{Picker, PickerParts},
+    record::Recorder,
     reload::{Reload, ReloadParts, ReloadStatus},
     scrape::{EngineClient, ModelsReader, ScrapeSettings},
     server::{Drain, ExtProcServer},
@@ -102,6 +103,10 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
     });
     tokenizers.set(&config.models);
     registry.register_collector(Box::new(tokenizers.states()));
+    let (recorder, writer) = Recorder::new(&config.record, config.speed, scheduler.clone(), || {
+        RecordMetrics::new(&mut registry)
+    })
+    .unzip();
     let status = ReloadStatus::new(&file, written.is_some());
     let picker = Arc::new(Picker::new(PickerParts {
         scheduler: scheduler.clone(),
@@ -111,7 +116,9 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         seed,
         clock,
         metrics: place_metrics.clone(),
+        record: recorder,
     }));
+    registry.register_collector(Box::new(Shadow(scheduler.clone())));
     registry.register_collector(Box::new(Export {
         scheduler: scheduler.clone(),
         index,
@@ -173,8 +180,17 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         };
         Reload::new(written, config.clone(), parts, ReloadMetrics::new(&mut registry))
     });
+    let live = admin::LiveParts {
+        pages: pages.clone(),
+        readiness: readiness.clone(),
+        speed: config.speed,
+        access: config.page,
+        tasks: tasks.clone(),
+    };
     let routes = admin::router(pages)
+        .merge(admin::live_router(live))
         .merge(admin::drain_router(fleet.clone()))
+        .merge(admin::shadow_router(scheduler.clone()))
         .merge(admin::status_router(status_pages));
     let admin = Admin::new(admin, registry, readiness.clone(), logs, routes);
 
@@ -201,6 +217,9 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         tasks.spawn("reload", |token| reload.run(token));
     }
     tasks.spawn("housekeeping", |token| housekeeping.run(token));
+    if let Some(writer) = writer {
+        tasks.spawn("record", |token| writer.run(token));
+    }
     tasks.spawn("starting", |token| starting.run(endpoints, token));
     tasks.spawn("admin", |token| async move {
         if let Err(error) = admin.serve(token).await {
@@ -234,6 +253,7 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
         ext_proc_tls = listening.ext_proc_tls.map(tracing::field::display),
         health = %listening.health,
         admin = %listening.admin,
+        page = page_at(config.page, listening.admin).map(tracing::field::display),
         "the picker serves"
     );
     let signal = tokio::select! {
@@ -255,6 +275,22 @@ pub async fn run(loaded: Loaded, logs: Logs) -> anyhow::Result<()> {
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Where a person finds the live page.
+fn page_at(access: PageAccess, admin: SocketAddr) -> Option<String> {
+    let ip = admin.ip();
+    let is_shown = match access {
+        PageAccess::Loopback => ip.is_loopback() || ip.is_unspecified(),
+        PageAccess::Anyone => true,
+        PageAccess::Off => false,
+    };
+    let host = if ip.is_unspecified() {
+        format!("localhost:{}", admin.port())
+    } else {
+        admin.to_string()
+    };
+    is_shown.then(|| format!("http://{host}/"))
 }
 
 /// The signal that tells the process to stop; an error when a task ended that should not have.
@@ -282,6 +318,10 @@ pub(crate) fn scheduler_config(config: &PickerConfig) -> SchedulerConfig {
     SchedulerConfig {
         policy: config.policy,
         engine: engine_model(config.policy),
+        shadow: config.shadow.map(|policy| ShadowConfig {
+            policy,
+            engine: engine_model(policy),
+        }),
         hotspot: match config.hotspot {
             Hotspot::Filter => HotspotAction::Filter,
             Hotspot::LoadOnly => HotspotAction::LoadOnly,

@@ -117,7 +117,7 @@ pub struct Marginal {
     pub alpha: Option<f64>,
     /// Attention per token and context token, in linear work of a token; unset: that of `model`, 0 when it is unknown.
     pub kappa: Option<f64>,
-    /// Whether tokens that would not fit into the KV cache count as queued.
+    /// Whether new work costs more the less of the KV cache it would leave.
     pub capacity: bool,
     /// Model that gives `kappa`.
     pub model: EngineName,

@@ -11,6 +11,8 @@ pub struct SchedulerConfig {
     pub policy: PolicyKind,
     /// Step times for policies that simulate an engine or count its attention.
     pub engine: Option<EngineModel>,
+    /// A second policy that scores every pick beside it and reserves nothing.
+    pub shadow: Option<ShadowConfig>,
     /// Hotspot detector's action.
     pub hotspot: HotspotAction,
     /// Prefill rate assumed before anything was measured, tokens per (model) second.
@@ -23,11 +25,21 @@ pub struct SchedulerConfig {
     pub speed: f64,
 }
 
+/// The shadow policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShadowConfig {
+    /// Which policy.
+    pub policy: PolicyKind,
+    /// Step times, where it asks for some.
+    pub engine: Option<EngineModel>,
+}
+
 impl Default for SchedulerConfig {
     fn default() -> Self {
         Self {
             policy: PolicyKind::LMETRIC,
             engine: None,
+            shadow: None,
             hotspot: HotspotAction::Filter,
             default_rate: 8_000.0,
             overlay: true,

@@ -3,7 +3,9 @@
 //! A ring whose entries keep their memory: recording a pick copies numbers and allocates nothing once the ring is full.
 //! 1,000 decisions of 65 candidates each are less than 8 MiB.
 
-use std::{cmp::Ordering, collections::VecDeque, net::SocketAddr};
+use std::{borrow::Cow, cmp::Ordering, collections::VecDeque, net::SocketAddr};
+
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{PolicyKind, Time};
 
@@ -13,9 +15,10 @@ const BEST: usize = 64;
 const TEXT: usize = 256;
 
 /// One candidate as it was seen at a pick.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CandidateView {
-    /// Slot.
+    /// Slot, which tells ranks of one address apart.
+    #[serde(default)]
     pub slot: u16,
     /// Hit tokens over all prompts.
     pub hit: u32,
@@ -23,23 +26,34 @@ pub struct CandidateView {
     pub q: u32,
     /// BS before this request, foreign load included.
     pub bs: u32,
-    /// The policy's score; smaller is better.
+    /// The policy's score; smaller is better. Infinity is `null` in JSON.
+    #[serde(default = "infinity", deserialize_with = "finite_or_null")]
     pub score: f64,
     /// Removed by the hotspot filter.
+    #[serde(default)]
     pub filtered: bool,
 }
 
-/// A finished pick, for `/debug/decisions`.
-#[derive(Clone, Debug, serde::Serialize)]
+fn infinity() -> f64 {
+    f64::INFINITY
+}
+
+fn finite_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::INFINITY))
+}
+
+/// A finished pick, as `/debug/decisions` writes it and `lmetric explain` reads it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// Request id.
     pub request_id: String,
     /// Model.
     pub model: String,
     /// When, nanoseconds since start.
+    #[serde(default)]
     pub at: u64,
     /// Policy.
-    pub policy: &'static str,
+    pub policy: Cow<'static, str>,
     /// Prompt tokens over all prompts.
     pub tokens: u32,
     /// w.
@@ -47,15 +61,40 @@ pub struct Decision {
     /// Winner's address.
     pub winner: String,
     /// Winner's rank.
+    #[serde(default)]
     pub rank: Option<u16>,
     /// How many candidates tied with the winner.
+    #[serde(default)]
     pub ties: u32,
     /// Candidates, best first (the 64 best and the winner), each with the address it had.
     pub candidates: Vec<(String, CandidateView)>,
     /// How many candidates there were in all.
+    #[serde(default)]
     pub candidate_count: u32,
     /// Hotspot class whose holders were filtered out, if any.
+    #[serde(default)]
     pub filtered_class: Option<u64>,
+}
+
+impl Decision {
+    /// P-token of a candidate: what its engine would prefill before this request's first token, `Q + max(w, L − hit)`.
+    pub fn p_tokens(&self, candidate: &CandidateView) -> u64 {
+        let uncached = self.tokens.saturating_sub(candidate.hit).max(self.weight);
+        u64::from(candidate.q) + u64::from(uncached)
+    }
+
+    /// Batch size with this request, `BS + w`.
+    pub fn batch(&self, candidate: &CandidateView) -> u64 {
+        u64::from(candidate.bs) + u64::from(self.weight)
+    }
+
+    /// The winner among the candidates.
+    pub fn won(&self) -> Option<&CandidateView> {
+        self.candidates
+            .iter()
+            .find(|(address, _)| *address == self.winner)
+            .map(|(_, candidate)| candidate)
+    }
 }
 
 /// What a pick records.
@@ -218,7 +257,7 @@ impl Entry {
             request_id: self.request_id.clone(),
             model: self.model.clone(),
             at: self.at.0,
-            policy: self.policy.name(),
+            policy: Cow::Borrowed(self.policy.name()),
             tokens: self.tokens,
             weight: self.weight,
             winner: self.winner.to_string(),

@@ -8,9 +8,10 @@ use crate::{
     HotspotAction, NoEndpoint, Pick, PickRequest, Prompt, Time,
     decisions::{CandidateView, Record},
     endpoint::{Endpoint, SpaceId},
-    hotspot::Arrival,
+    hotspot::{Arrival, Detector},
     ledger::{self, Reservation, ReservationId, Slab, held_run},
     policy::{Asked, Candidate, Queued, View, draw},
+    shadow::{Seen, Shadow},
     state::State,
     sync::checkpoint,
 };
@@ -28,6 +29,8 @@ pub(crate) struct Scratch {
     runs: Vec<u32>,
     /// Tokens held of the first prompt, by candidate.
     held: Vec<u64>,
+    /// Hit tokens by candidate, while load alone decides.
+    hits: Vec<u64>,
     sources: Vec<SourceId>,
     places: Vec<u32>,
     found: Vec<u32>,
@@ -145,6 +148,7 @@ fn pick_with(
     };
     state.policy.chosen(&view, winner);
     record(state, scratch, request, &asked, now, winner, ties, class);
+    show(state, scratch, request, &asked, now, winner);
 
     let count = scratch.candidates.len();
     let runs = scratch.runs.iter().skip(winner).step_by(count).copied();
@@ -158,6 +162,9 @@ fn pick_with(
     endpoint.ejection.picked(reservation.id, now);
     let hit_tokens = reservation.predicted_tokens();
     let charged_tokens = tokens - hit_tokens;
+    if let Some(kv_use) = &mut endpoint.kv_use {
+        kv_use.pledged += charged_tokens;
+    }
     state.mean_prompt.add(charged_tokens as f64 / f64::from(weight));
     Ok(Pick {
         reservation: reservation.id,
@@ -179,7 +186,8 @@ fn gather(
     let rates = state.rates();
     let mean_prompt = state.mean_prompt.get();
     let (mut ready, mut allowed, mut able, mut out) = (0_usize, 0_usize, 0_usize, 0_usize);
-    let wants_backlog = state.policy.wants_backlog();
+    let shadow_wants_backlog = state.shadow.as_ref().is_some_and(Shadow::wants_backlog);
+    let wants_backlog = state.policy.wants_backlog() || shadow_wants_backlog;
     scratch.candidates.clear();
     scratch.backlog.clear();
     for pass in 0..2 {
@@ -236,6 +244,7 @@ fn seen(endpoint: &Endpoint, mean_prompt: f64) -> Candidate {
         resident: endpoint.load.tokens,
         pairs: endpoint.load.pairs,
         kv_tokens: endpoint.kv_tokens,
+        kv_use: endpoint.kv_use,
         backlog: (0, 0),
     }
 }
@@ -309,44 +318,120 @@ fn watch_hotspots(
     rng: &mut dyn RngCore,
 ) -> Option<u64> {
     let action = state.config.hotspot;
+    scratch.hits.clear();
     if action == HotspotAction::Off || !state.policy.is_guarded() {
         return None;
     }
+    let arrival = arrival(request, &scratch.held, &scratch.scores)?;
+    let heat = heat(&mut state.hotspot, action, &arrival, now, &mut scratch.filtered)?;
+    if heat.load_only {
+        scratch.hits.extend(
+            scratch
+                .candidates
+                .iter_mut()
+                .map(|one| std::mem::take(&mut one.hit)),
+        );
+        scratch.score(state, asked, rng);
+    }
+    Some(heat.class)
+}
+
+/// A request as a detector sees it; none without a block.
+pub(crate) fn arrival<'a>(
+    request: &PickRequest<'a>,
+    held: &'a [u64],
+    scores: &'a [f64],
+) -> Option<Arrival<'a>> {
     let (_, chain) = request.prompts.first()?.chains.first()?;
-    let arrival = Arrival {
+    Some(Arrival {
         keys: &chain.keys,
         block_tokens: chain.block_size.get(),
-        held: &scratch.held,
-        scores: &scratch.scores,
-    };
+        held,
+        scores,
+    })
+}
+
+/// What a detector makes of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heat {
+    /// The hotspot's class.
+    pub(crate) class: u64,
+    /// Load alone decides; else holders are filtered out.
+    pub(crate) load_only: bool,
+}
+
+/// Lets `detector` see the request; marks in `filtered` whom its filter takes out, never all.
+pub(crate) fn heat(
+    detector: &mut Detector,
+    action: HotspotAction,
+    arrival: &Arrival<'_>,
+    now: Time,
+    filtered: &mut [bool],
+) -> Option<Heat> {
     let mut hot: SmallVec<[(u32, BlockKey); 4]> = SmallVec::new();
-    state
-        .hotspot
-        .arrive(&arrival, now, |depth, class| hot.push((depth, class)));
+    detector.arrive(arrival, now, |depth, class| hot.push((depth, class)));
     let mut named = None;
     for (depth, class) in hot {
         match action {
             HotspotAction::LoadOnly => {
-                for candidate in &mut scratch.candidates {
-                    candidate.hit = 0;
-                }
-                scratch.score(state, asked, rng);
-                return Some(class.get());
+                return Some(Heat {
+                    class: class.get(),
+                    load_only: true,
+                });
             }
             HotspotAction::Filter => {
-                let holds = |at: usize| scratch.held[at] >= u64::from(depth);
-                let remain = (0..scratch.filtered.len()).any(|at| !scratch.filtered[at] && !holds(at));
+                let holds = |at: usize| arrival.held[at] >= u64::from(depth);
+                let remain = (0..filtered.len()).any(|at| !filtered[at] && !holds(at));
                 if remain {
-                    for at in 0..scratch.filtered.len() {
-                        scratch.filtered[at] |= holds(at);
+                    for (at, out) in filtered.iter_mut().enumerate() {
+                        *out |= holds(at);
                     }
-                    named.get_or_insert(class.get());
+                    named.get_or_insert(Heat {
+                        class: class.get(),
+                        load_only: false,
+                    });
                 }
             }
             HotspotAction::Off => {}
         }
     }
     named
+}
+
+/// Shows the pick to the shadow, with the hits as they were found.
+fn show(
+    state: &mut State,
+    scratch: &mut Scratch,
+    request: &PickRequest<'_>,
+    asked: &Asked<'_>,
+    now: Time,
+    winner: usize,
+) {
+    let Some(shadow) = &mut state.shadow else {
+        return;
+    };
+    let Scratch {
+        candidates,
+        backlog,
+        held,
+        hits,
+        ..
+    } = scratch;
+    for (candidate, hit) in candidates.iter_mut().zip(hits.iter()) {
+        candidate.hit = *hit;
+    }
+    shadow.see(
+        &Seen {
+            request,
+            asked,
+            backlog,
+            held,
+            action: state.config.hotspot,
+            now,
+            winner,
+        },
+        candidates,
+    );
 }
 
 #[expect(

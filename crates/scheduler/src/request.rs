@@ -121,7 +121,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn index(self) -> usize {
+    /// Its place in [`crate::Counters::released`].
+    pub fn index(self) -> usize {
         match self {
             Self::Done => 0,
             Self::ClientAbort => 1,

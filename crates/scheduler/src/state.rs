@@ -8,9 +8,10 @@ use crate::{
     decisions::DecisionRing,
     endpoint::{Fleet, Spaces},
     hotspot::Detector,
-    ledger::{Rates, Slab},
+    ledger::{Answers, Rates, Slab},
     pick::Scratch,
     policy::{self, Policy},
+    shadow::Shadow,
 };
 
 /// How old the pool's mean rate may be.
@@ -71,6 +72,9 @@ pub(crate) struct State {
     /// Uncached tokens per engine request.
     pub(crate) mean_prompt: Mean,
     pub(crate) scratch: Scratch,
+    pub(crate) shadow: Option<Shadow>,
+    /// Answers whose length somebody asks for.
+    pub(crate) answers: Answers,
     pool_rate: f64,
     pool_rate_at: Option<Time>,
 }
@@ -88,6 +92,8 @@ impl State {
             counters: Counters::default(),
             mean_prompt: Mean::default(),
             scratch: Scratch::default(),
+            shadow: Shadow::of(&config),
+            answers: Answers::default(),
             pool_rate: config.pace().rate(config.default_rate),
             pool_rate_at: None,
             config,
@@ -95,6 +101,10 @@ impl State {
     }
 
     pub(crate) fn reconfigure(&mut self, config: SchedulerConfig) {
+        let paired = |config: &SchedulerConfig| (config.policy, config.shadow.clone(), config.speed);
+        if paired(&config) != paired(&self.config) {
+            self.shadow = Shadow::of(&config);
+        }
         if config.policy != self.config.policy || config.engine != self.config.engine {
             self.policy = policy::build(&config);
         }

@@ -6,6 +6,7 @@
 //! a test fails.
 
 mod admin;
+mod browser;
 mod client;
 #[cfg(feature = "kubernetes")]
 pub mod cluster;
@@ -24,6 +25,7 @@ mod traffic;
 mod wait;
 
 pub use admin::{Admin, EndpointState};
+pub use browser::{Browser, Look, NoBrowser, Tab};
 pub use client::{Answer, Client, SseStream, chat, completion, token_completion};
 pub use engines::{EngineState, Engines, EnginesOptions};
 pub use envoy::{BodyMode, Envoy, EnvoyConfig, Plug};

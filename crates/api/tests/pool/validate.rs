@@ -46,6 +46,18 @@ fn each_fault_is_named_with_field_and_remedy() {
             "spec.placement.affinity holds nodeAfinity, which Kubernetes does not know; check its spelling; correct it, or remove it",
         ),
         (
+            json!({"routing": {"policy": "bailian", "parameters": {"lamda": "0.5"}}}),
+            "spec.routing.parameters do not fit (policy bailian: unknown field `lamda`, expected lambda); write only parameters",
+        ),
+        (
+            json!({"routing": {"policy": "bailian", "parameters": {"lambda": "7"}}}),
+            "spec.routing.parameters do not fit (policy bailian: lambda 7 is out of range",
+        ),
+        (
+            json!({"routing": {"policy": "polyserve"}}),
+            "spec.routing.parameters name no model, and polyserve simulates engines; write model: qwen2-7b",
+        ),
+        (
             json!({"podTemplate": {"no\nde": {"a": 1}}}),
             "spec.podTemplate holds no\\nde, which Kubernetes does not know",
         ),

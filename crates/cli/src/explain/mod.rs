@@ -1,10 +1,10 @@
 //! `lmetric explain`: why the picker chose what it chose.
 
 mod decision;
-mod sentence;
+mod shadow;
 
-pub use decision::{Candidate, Decision, Decisions};
-pub use sentence::reason;
+pub use decision::Decisions;
+pub use shadow::{Shadow, ShadowEndpoint, ShadowPage, Side};
 
 use std::{io::Write, process::ExitCode, time::Duration};
 
@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::{BodyExt as _, Full, Limited};
+use lmetric_scheduler::{Decision, reason};
 
 use crate::{
     client::{BaseUrl, Trust, error_message, http_client},
@@ -22,12 +23,16 @@ use crate::{
 const MOST_BYTES: usize = 64 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Ask a running picker about one of its last 1,000 picks: every candidate's hit, Q, BS and score, who won and why.
+/// Ask a running picker about one of its last 1,000 picks: every candidate's hit, Q, BS and score, who won and why; or with
+/// --shadow, what its shadow policy would have done with all requests.
 #[derive(Args, Clone, Debug)]
 pub struct ExplainArgs {
     /// The picker's admin address
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9090")]
     pub admin: BaseUrl,
+    /// Compare the live policy with the shadow that the picker's configuration names
+    #[arg(long, conflicts_with = "request_id")]
+    pub shadow: bool,
     /// Request id, as in x-request-id [default: the latest pick]
     pub request_id: Option<String>,
     /// Print the picker's own JSON
@@ -35,9 +40,17 @@ pub struct ExplainArgs {
     pub json: bool,
 }
 
-/// Fetches the decision and prints it to `out`.
+/// Fetches the decision, or the shadow's figures, and prints it to `out`.
 pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
-    let body = fetch(args).await?;
+    if args.shadow {
+        shadow(args, out).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let query = match &args.request_id {
+        Some(id) => format!("id={}&n=1", encoded(id)),
+        None => "n=1".to_owned(),
+    };
+    let body = fetch(args, &format!("/debug/decisions?{query}")).await?;
     let answer: Decisions = serde_json::from_slice(&body).with_context(|| {
         format!(
             "{} answered something else than decisions; give the admin address of lmetric-epp with --admin",
@@ -57,10 +70,7 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<Exi
         }
     };
     if args.json {
-        out.write_all(&body)?;
-        if !body.ends_with(b"\n") {
-            writeln!(out)?;
-        }
+        as_it_is(&body, out)?;
     } else {
         let age = answer
             .now
@@ -70,12 +80,39 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-async fn fetch(args: &ExplainArgs) -> anyhow::Result<Bytes> {
-    let query = match &args.request_id {
-        Some(id) => format!("id={}&n=1", encoded(id)),
-        None => "n=1".to_owned(),
+async fn shadow(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let body = fetch(args, "/debug/shadow").await?;
+    let page: ShadowPage = serde_json::from_slice(&body).with_context(|| {
+        format!(
+            "{} answered something else than a shadow's figures; give the admin address of an lmetric-epp of this version with --admin",
+            args.admin
+        )
+    })?;
+    let Some(shadow) = page.shadow else {
+        bail!(
+            "the picker at {} has no shadow policy; write one into its configuration, like shadow: {{name: bailian, lambda: 0.55}}",
+            args.admin
+        );
     };
-    let uri = args.admin.join(&format!("/debug/decisions?{query}"))?;
+    if args.json {
+        as_it_is(&body, out)?;
+    } else {
+        shadow.print(out)?;
+    }
+    Ok(())
+}
+
+fn as_it_is(body: &[u8], out: &mut impl Write) -> std::io::Result<()> {
+    out.write_all(body)?;
+    if body.ends_with(b"\n") {
+        Ok(())
+    } else {
+        writeln!(out)
+    }
+}
+
+async fn fetch(args: &ExplainArgs, path: &str) -> anyhow::Result<Bytes> {
+    let uri = args.admin.join(path)?;
     let asking = async {
         let mut request = http::Request::new(Full::new(Bytes::new()));
         *request.uri_mut() = uri;
@@ -140,7 +177,7 @@ fn print(decision: &Decision, age: Option<Duration>, out: &mut impl Write) -> st
         decision.request_id,
         decision.model,
         decision.policy,
-        grouped(decision.tokens)
+        grouped(u64::from(decision.tokens))
     )?;
     let width = decision
         .candidates
@@ -158,8 +195,8 @@ fn print(decision: &Decision, age: Option<Duration>, out: &mut impl Write) -> st
     for (address, candidate) in &decision.candidates {
         let wins = !marked && *address == decision.winner;
         marked |= wins;
-        let share = 100.0 * candidate.hit as f64 / decision.tokens.max(1) as f64;
-        let score = candidate.score.map_or_else(|| "∞".to_owned(), short_count);
+        let share = 100.0 * f64::from(candidate.hit) / f64::from(decision.tokens.max(1));
+        let score = short_count(candidate.score);
         let note = match (wins, candidate.filtered) {
             (true, _) => "  ← won",
             (false, true) => "  filtered (hotspot)",
@@ -169,15 +206,15 @@ fn print(decision: &Decision, age: Option<Duration>, out: &mut impl Write) -> st
             out,
             "{} {address:width$}  {:>9} {share:>3.0} % {:>9} {:>5} {:>9} {score:>10}{note}",
             if wins { "▸" } else { " " },
-            grouped(candidate.hit),
-            grouped(candidate.q),
+            grouped(u64::from(candidate.hit)),
+            grouped(u64::from(candidate.q)),
             candidate.bs,
             grouped(decision.p_tokens(candidate)),
         )?;
     }
     let unseen = decision
         .candidate_count
-        .saturating_sub(decision.candidates.len() as u64);
+        .saturating_sub(decision.candidates.len() as u32);
     if unseen > 0 {
         writeln!(out, "  … and {unseen} more with higher scores")?;
     }

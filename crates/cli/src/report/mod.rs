@@ -93,7 +93,8 @@ fn open_studies(paths: &[PathBuf]) -> anyhow::Result<Vec<Study>> {
             let study = Study::parse(path, &bytes)?;
             // the same requests on the same engines: parts of one study
             match studies.iter_mut().find(|other: &&mut Study| {
-                other.settings == study.settings && other.capacity == study.capacity
+                let scale = |one: &Study| one.capacity.as_ref().map(|capacity| capacity.rate_scale);
+                other.settings == study.settings && scale(other) == scale(&study)
             }) {
                 Some(other) => other.extend(study),
                 None => studies.push(study),

@@ -1,10 +1,15 @@
-//! The largest rate that a fleet keeps up with, measured offline as the paper profiles its clusters.
+//! The largest rate that a fleet keeps up with under any policy, measured offline as the paper profiles its clusters.
 //!
 //! A rate is kept up with when the mean TTFT of the last quarter of arrivals is at most 1.5 × that of the second: queues
-//! do not grow. The scale is doubled until that fails and then halved in between, to 5 %.
+//! do not grow. For the first policy the scale is raised by half until that fails and then halved in between, to 5 %. Each
+//! further policy is first asked whether it keeps up with more than the best one so far, which takes one run; only one that does is
+//! searched for its own limit. So the first policy should be a promising one.
+
+use tokio_util::sync::CancellationToken;
 
 use super::{
     plan::{Bench, Planned},
+    pool::each,
     study::Share,
 };
 use lmetric_scheduler::{HotspotAction, PolicyKind};
@@ -13,34 +18,94 @@ use lmetric_scheduler::{HotspotAction, PolicyKind};
 const GROWTH: f64 = 1.5;
 /// The search ends when the bounds are this close.
 const CLOSE: f64 = 1.05;
+/// Factor of the search for a rate that is too high.
+const RAISE: f64 = 1.5;
 /// Scales that are tried lie between these.
 const LEAST: f64 = 1.0 / 64.0;
 const MOST: f64 = 256.0;
 
-/// Finds it for one policy; `None` when `progress` ended the search.
+/// The largest scale that any policy keeps up with, and that of each one that was better than those before it.
+pub(super) type Found = (f64, Vec<(PolicyKind, f64)>);
+
+/// Looks for the largest scale that any of `policies` keeps up with; `None` when `stop` ended the search.
 pub fn search(
+    bench: &Bench<'_>,
+    policies: &[PolicyKind],
+    seed: u64,
+    threads: Option<usize>,
+    stop: &CancellationToken,
+) -> anyhow::Result<Option<Found>> {
+    let jobs = bench.arrivals(1.0, seed).jobs.len() as u64;
+    let Some((first, others)) = policies.split_first() else {
+        return Ok(None);
+    };
+    // about eight runs
+    let alone = each(
+        std::slice::from_ref(first),
+        threads,
+        "capacity",
+        8 * jobs,
+        stop,
+        |policy, progress| limit(bench, *policy, seed, (None, None), progress),
+    )?;
+    let Some(mut best) = alone.into_iter().next().flatten() else {
+        return Ok(None);
+    };
+    let mut found = vec![(*first, best)];
+    let mut open = others.to_vec();
+    while !open.is_empty() && best * CLOSE <= MOST {
+        let scale = best * CLOSE;
+        let asked = each(
+            &open,
+            threads,
+            "capacity",
+            open.len() as u64 * jobs,
+            stop,
+            |policy, progress| keeps_up_at(bench, *policy, seed, scale, progress),
+        )?;
+        let mut better = Vec::new();
+        for (policy, keeps) in open.into_iter().zip(asked) {
+            match keeps {
+                None => return Ok(None),
+                Some(true) => better.push(policy),
+                Some(false) => {}
+            }
+        }
+        let Some((next, rest)) = better.split_first() else {
+            break;
+        };
+        let own = each(
+            std::slice::from_ref(next),
+            threads,
+            "capacity",
+            4 * jobs,
+            stop,
+            |policy, progress| limit(bench, *policy, seed, (Some(scale), None), progress),
+        )?;
+        let Some(own) = own.into_iter().next().flatten() else {
+            return Ok(None);
+        };
+        best = own;
+        found.push((*next, own));
+        open = rest.to_vec();
+    }
+    Ok(Some((best, found)))
+}
+
+/// One policy's limit, between scales that are known to be kept up with and not; `None` when `progress` ended the search.
+fn limit(
     bench: &Bench<'_>,
     policy: PolicyKind,
     seed: u64,
+    (mut kept, mut lost): (Option<f64>, Option<f64>),
     progress: &dyn Fn(u64) -> bool,
 ) -> anyhow::Result<Option<f64>> {
-    let (mut kept, mut lost): (Option<f64>, Option<f64>) = (None, None);
-    let mut scale = 1.0;
+    let mut scale = kept.map_or(1.0, |kept| kept * CLOSE);
     loop {
-        let planned = Planned {
-            policy,
-            sweep: None,
-            share: Share::Whole,
-            rate_scale: scale,
-            fraction: None,
-            seed,
-            hotspot: HotspotAction::Filter,
-        };
-        let Some(measured) = bench.run(&planned, progress)? else {
+        let Some(keeps) = keeps_up_at(bench, policy, seed, scale, progress)? else {
             return Ok(None);
         };
-        let quarters = measured.outcome(0.0).figures.quarters_ms;
-        if keeps_up(quarters) {
+        if keeps {
             kept = Some(scale);
         } else {
             lost = Some(scale);
@@ -49,12 +114,32 @@ pub fn search(
             (Some(kept), Some(lost)) if lost / kept <= CLOSE => return Ok(Some(kept)),
             (Some(kept), Some(lost)) => (kept * lost).sqrt(),
             (Some(kept), None) if kept >= MOST => return Ok(Some(kept)),
-            (Some(kept), None) => kept * 2.0,
+            (Some(kept), None) => kept * RAISE,
             (None, Some(lost)) if lost <= LEAST => return Ok(Some(lost)),
-            (None, Some(lost)) => lost / 2.0,
+            (None, Some(lost)) => lost / RAISE,
             (None, None) => return Ok(None),
         };
     }
+}
+
+fn keeps_up_at(
+    bench: &Bench<'_>,
+    policy: PolicyKind,
+    seed: u64,
+    rate_scale: f64,
+    progress: &dyn Fn(u64) -> bool,
+) -> anyhow::Result<Option<bool>> {
+    let planned = Planned {
+        policy,
+        sweep: None,
+        share: Share::Whole,
+        rate_scale,
+        fraction: None,
+        seed,
+        hotspot: HotspotAction::Filter,
+    };
+    let measured = bench.run(&planned, progress)?;
+    Ok(measured.map(|measured| keeps_up(measured.outcome(0.0).figures.quarters_ms)))
 }
 
 fn keeps_up([_, second, _, last]: [f64; 4]) -> bool {

@@ -227,6 +227,12 @@ impl Measured {
         });
     }
 
+    /// A note that came after the last second.
+    pub(super) fn hotspot_at_the_end(&mut self, note: HotspotNote) {
+        let last = self.told.iter().map(|told| told.end).max();
+        self.hotspot(last.unwrap_or(0), note);
+    }
+
     pub(super) fn hotspot(&mut self, at: u64, note: HotspotNote) {
         let HotspotNote {
             class: _,
@@ -238,7 +244,6 @@ impl Measured {
             all_arrivals,
         } = note;
         if self.alarms.len() < MOST_NOTES {
-            let at = at.min(self.told.last().map_or(0, |told| told.end));
             self.alarms.push(Alarm {
                 at_s: rounded(at as f64 / 1e9),
                 depth_tokens,
@@ -366,6 +371,11 @@ impl Measured {
             error: None,
         });
         Records::new(rows.collect())
+    }
+
+    /// Tokens that the picker predicted to be cached where each request was sent, in order of arrival.
+    pub fn predicted_hits(&self) -> impl Iterator<Item = u64> {
+        self.told.iter().map(|told| u64::from(told.predicted))
     }
 
     /// Engine of each request, in order of arrival.

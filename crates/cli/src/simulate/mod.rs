@@ -42,6 +42,16 @@ const INTERRUPTED: u8 = 130;
 /// Makes every run that `args` ask for and writes the study.
 pub fn run(args: &SimulateArgs, stop: &CancellationToken) -> anyhow::Result<ExitCode> {
     let trace = Trace::open(&args.trace, args.format, args.block_size)?;
+    if let Some(recorded) = &trace.recorded
+        && recorded.estimated > 0
+    {
+        eprintln!(
+            "{}: lengths of {} of {} answers are estimates, half a block off at most as a rule",
+            args.trace.display(),
+            recorded.estimated,
+            trace.requests.len()
+        );
+    }
     let fleet = FleetSpec::new(&FleetRequest {
         engines: args.engines,
         gpu: &args.gpu,
@@ -90,9 +100,19 @@ pub fn run(args: &SimulateArgs, stop: &CancellationToken) -> anyhow::Result<Exit
     }
     let scale = capacity.as_ref().map(|(scale, _)| *scale);
     let plan = plan(args, scale);
-    let about = |planned: &Planned| bench.workload(planned).jobs.len() as u64;
-    let total = plan.iter().map(about).sum();
-    let outcomes = each(&plan, threads, "simulate", total, stop, |planned, progress| {
+    // a value of a sweep may be the policy as it stands: the same run is made once
+    let mut runs: Vec<&Planned> = Vec::new();
+    let mut places = Vec::with_capacity(plan.len());
+    for planned in &plan {
+        let known = runs.iter().position(|run| run.is_same_run(planned));
+        places.push(known.unwrap_or(runs.len()));
+        if known.is_none() {
+            runs.push(planned);
+        }
+    }
+    let about = |planned: &&Planned| bench.workload(planned).jobs.len() as u64;
+    let total = runs.iter().map(about).sum();
+    let outcomes = each(&runs, threads, "simulate", total, stop, |planned, progress| {
         let measured = bench.run(planned, progress)?;
         let Some(measured) = measured else { return Ok(None) };
         if let Some(folder) = &args.runs {
@@ -102,7 +122,8 @@ pub fn run(args: &SimulateArgs, stop: &CancellationToken) -> anyhow::Result<Exit
         Ok(Some(measured.outcome(args.warm_up.as_secs_f64())))
     })?;
     let interrupted = outcomes.iter().any(Option::is_none);
-    let cells = plan.into_iter().zip(outcomes).filter_map(|(planned, outcome)| {
+    let cells = plan.into_iter().zip(places).filter_map(|(planned, place)| {
+        let outcome = outcomes.get(place).cloned().flatten();
         Some(Cell {
             label: planned.policy.to_string(),
             policy: planned.policy,
@@ -167,34 +188,21 @@ pub fn run(args: &SimulateArgs, stop: &CancellationToken) -> anyhow::Result<Exit
     })
 }
 
-/// The largest capacity, and that of each policy.
+/// The largest capacity, and those of the policies that led to it.
 type Found = (f64, Vec<(String, f64)>);
 
-/// The capacity of each policy and the largest of them; `None` when interrupted.
+/// The largest capacity and those of the policies that led to it; `None` when interrupted.
 fn measure_capacity(
     bench: &Bench<'_>,
     args: &SimulateArgs,
     seed: u64,
     stop: &CancellationToken,
 ) -> anyhow::Result<Option<Found>> {
-    let policies = &args.policies.0;
-    // about eight runs each
-    let total = 8 * policies.len() as u64 * bench.arrivals(1.0, seed).jobs.len() as u64;
-    let found = each(
-        policies,
-        args.threads,
-        "capacity",
-        total,
-        stop,
-        |policy, progress| search_capacity(bench, *policy, seed, progress),
-    )?;
-    let mut by_policy = Vec::new();
-    for (policy, scale) in policies.iter().zip(found) {
-        let Some(scale) = scale else { return Ok(None) };
-        by_policy.push((policy.to_string(), rounded(scale)));
-    }
-    let largest = by_policy.iter().map(|(_, scale)| *scale).fold(0.0, f64::max);
-    Ok(Some((largest, by_policy)))
+    let found = search_capacity(bench, &args.policies.0, seed, args.threads, stop)?;
+    Ok(found.map(|(largest, found)| {
+        let named = |(policy, scale): (PolicyKind, f64)| (policy.to_string(), rounded(scale));
+        (rounded(largest), found.into_iter().map(named).collect())
+    }))
 }
 
 fn plan(args: &SimulateArgs, capacity: Option<f64>) -> Vec<Planned> {

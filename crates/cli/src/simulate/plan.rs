@@ -39,6 +39,23 @@ pub struct Planned {
     pub hotspot: HotspotAction,
 }
 
+impl Planned {
+    /// Whether both are the same run, whatever sweep they belong to.
+    pub fn is_same_run(&self, other: &Self) -> bool {
+        let Self {
+            policy,
+            sweep: _,
+            share,
+            rate_scale,
+            fraction: _,
+            seed,
+            hotspot,
+        } = self;
+        (*policy, *share, *seed, *hotspot) == (other.policy, other.share, other.seed, other.hotspot)
+            && *rate_scale == other.rate_scale
+    }
+}
+
 /// What all runs share.
 pub struct Bench<'a> {
     /// Trace.

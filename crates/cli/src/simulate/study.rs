@@ -75,7 +75,7 @@ pub struct Capacity {
     pub rate_scale: f64,
     /// Requests per second.
     pub rate: f64,
-    /// That of each policy; none where the capacity was given.
+    /// Those of the policies that led to it, each better than the ones before; none where the capacity was given.
     pub by_policy: Vec<(String, f64)>,
 }
 

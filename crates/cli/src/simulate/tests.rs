@@ -5,6 +5,7 @@ use std::{path::Path, time::Duration};
 use lmetric_scheduler::{HotspotAction, PolicyKind};
 
 use super::{
+    capacity::search as search_capacity,
     fleet::{FleetRequest, FleetSpec},
     measure::Measured,
     plan::{Bench, Planned},
@@ -52,6 +53,7 @@ fn read(requests: Vec<TraceRequest>) -> Trace {
         format: crate::trace::TraceFormat::Mooncake,
         block_size: 512,
         requests,
+        recorded: None,
         hash: 0,
     }
 }
@@ -216,6 +218,48 @@ fn a_locality_aware_policy_hits_more_than_chance() {
     let hits = |policy: &str| run(&bench, &planned(policy)).outcome(0.0).figures.hit_ratio;
     let (ours, chance) = (hits("lmetric"), hits("random"));
     assert!(ours > chance + 0.2, "{ours} against {chance}");
+}
+
+#[test]
+fn capacity_is_that_of_the_best_policy_and_those_before_it_are_named() {
+    let (trace, fleet) = (conversations(0.2), fleet(4));
+    let bench = bench(&trace, &fleet);
+    let stop = tokio_util::sync::CancellationToken::new();
+    let search = |policies: &[&str]| {
+        let policies: Vec<PolicyKind> = policies.iter().map(|policy| policy.parse().unwrap()).collect();
+        search_capacity(&bench, &policies, 7, Some(1), &stop)
+            .unwrap()
+            .unwrap()
+    };
+    let (ours, theirs) = (search(&["lmetric"]).0, search(&["random"]).0);
+    assert!(ours > 0.0 && theirs > 0.0);
+    for order in [["lmetric", "random"], ["random", "lmetric"]] {
+        let (best, named) = search(&order);
+        // each search stops within 5 % of its limit, and what is not 5 % better is not looked at
+        assert!(
+            best * 1.11 >= ours.max(theirs),
+            "{best} against {ours} and {theirs}"
+        );
+        assert_eq!(named[0].0.name(), order[0]);
+        assert!(named.is_sorted_by(|one, other| one.1 < other.1), "{named:?}");
+        assert_eq!(named.last().unwrap().1, best);
+    }
+}
+
+#[test]
+fn a_value_of_a_sweep_that_is_the_policy_as_it_stands_is_the_same_run() {
+    let plain = planned("bailian");
+    let swept = Planned {
+        sweep: Some(("lambda".to_owned(), "0.7".to_owned())),
+        ..plain.clone()
+    };
+    assert!(plain.is_same_run(&swept));
+    let other = Planned {
+        rate_scale: 2.0,
+        ..plain.clone()
+    };
+    assert!(!plain.is_same_run(&other));
+    assert!(!plain.is_same_run(&planned("bailian(lambda=0.6)")));
 }
 
 #[test]

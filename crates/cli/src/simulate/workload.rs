@@ -250,6 +250,7 @@ mod tests {
                 request(4, 2_600, &[0, 1, 2, 3, 4, 5]),
                 request(5, 600, &[0, 77]),
             ],
+            recorded: None,
             hash: 0,
         };
         let sessions = sessions(&trace);

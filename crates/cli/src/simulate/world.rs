@@ -96,7 +96,8 @@ struct Machine {
     batches: VecDeque<Batch>,
     /// Copies of a block beyond the first.
     copies: HashMap<u64, u32>,
-    figures: VecDeque<ScrapeSample>,
+    /// Figures on their way: load, and tokens of KV cache in use.
+    figures: VecDeque<(ScrapeSample, u64)>,
     /// Requests assigned and not finished.
     open: u32,
 }
@@ -233,8 +234,9 @@ impl<'a> World<'a> {
             What::Scrape(machine) => self.scrape(machine, at),
             What::FiguresArrive(machine) => {
                 let machine = &mut self.machines[usize::from(machine)];
-                if let Some(sample) = machine.figures.pop_front() {
+                if let Some((sample, used)) = machine.figures.pop_front() {
                     self.scheduler.scraped(machine.endpoint, sample, Time(at));
+                    self.scheduler.set_kv_used(machine.endpoint, used);
                 }
             }
             What::Note => self.note(at),
@@ -393,7 +395,11 @@ impl<'a> World<'a> {
             running: load.running,
             waiting: load.waiting,
         };
-        machine.figures.push_back(sample);
+        let config = machine.engine.config();
+        let room = u64::from(config.usable_blocks()) * u64::from(config.block_size);
+        machine
+            .figures
+            .push_back((sample, (load.kv_usage * room as f64) as u64));
         let delay = self.run.wiring.scrape_delay.as_nanos() as u64;
         self.push(at + delay, What::FiguresArrive(number));
         self.push(at + SCRAPE, What::Scrape(number));
@@ -416,7 +422,7 @@ impl<'a> World<'a> {
     fn finish(mut self) -> Measured {
         let counters = self.scheduler.counters();
         for note in self.scheduler.take_hotspot_notes() {
-            self.measured.hotspot(u64::MAX, note);
+            self.measured.hotspot_at_the_end(note);
         }
         let preemptions = self
             .machines

@@ -103,6 +103,19 @@ impl Line<'_> {
             .collect()
     }
 
+    /// Whether the answer's length was not told but estimated, as a recording of the picker says.
+    pub(super) fn is_estimated(&self) -> Result<bool, TraceError> {
+        match self.object.get("estimated") {
+            None => Ok(false),
+            Some(Value::Bool(estimated)) => Ok(*estimated),
+            Some(value) => Err(self.bad(
+                "estimated",
+                format!("{} is not true or false", shown(value)),
+                "write true or remove it".to_owned(),
+            )),
+        }
+    }
+
     fn bad(&self, field: &'static str, problem: String, remedy: String) -> TraceError {
         TraceError::Field {
             path: self.path.to_owned(),

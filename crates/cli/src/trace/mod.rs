@@ -8,7 +8,7 @@ mod line;
 mod read;
 mod schedule;
 
-pub use read::{Trace, TraceError, TraceFormat};
+pub use read::{Recorded, Trace, TraceError, TraceFormat};
 pub use schedule::{Arrival, Pacing, schedule};
 
 /// One request of a trace.

@@ -108,6 +108,17 @@ pub enum TraceError {
     },
 }
 
+/// What the first line of a recording of the picker says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recorded {
+    /// Model time ÷ real time when it was made; timestamps are model time already.
+    pub speed: Option<f64>,
+    /// `full`: answers were seen; `light`: they were not.
+    pub mode: Option<String>,
+    /// Requests whose answers' lengths are estimates.
+    pub estimated: u64,
+}
+
 /// A trace in memory.
 #[derive(Clone, Debug)]
 pub struct Trace {
@@ -115,8 +126,10 @@ pub struct Trace {
     pub format: TraceFormat,
     /// Tokens per block of `hash_ids`.
     pub block_size: u32,
-    /// Requests in the file's order.
+    /// Requests in the order of their arrival; those that arrived at once in the file's order.
     pub requests: Vec<TraceRequest>,
+    /// How it was recorded, if the picker made it.
+    pub recorded: Option<Recorded>,
     /// xxh3 of the file's bytes, so that two runs can be known to have replayed the same.
     pub hash: u64,
 }
@@ -146,6 +159,7 @@ impl Trace {
         let mut requests = Vec::new();
         let mut layout = format.map(|format| (format, block_size.unwrap_or(format.block_size())));
         let mut header = None;
+        let mut recorded: Option<Recorded> = None;
         let mut bytes = Vec::new();
         for line in 1u32.. {
             bytes.clear();
@@ -184,48 +198,67 @@ impl Trace {
                 }
                 _ => serde_json::from_slice(&bytes).map_err(|error| json(error.to_string()))?,
             };
-            // a recording of the picker says first how it cut blocks; its arrivals are model time already
-            if requests.is_empty() && !object.contains_key("timestamp") && object.contains_key("block_size") {
-                let recorded = object.get("block_size").and_then(Value::as_u64);
-                let recorded = recorded
-                    .and_then(|size| u32::try_from(size).ok())
-                    .filter(|size| *size > 0);
-                let size = recorded.ok_or_else(|| TraceError::Field {
+            // a recording of the picker says first how it cut blocks, and again where its files were joined
+            if !object.contains_key("timestamp") && object.contains_key("block_size") {
+                let bad = |problem: String| TraceError::Field {
                     path: path.to_owned(),
                     line,
                     field: "block_size",
-                    problem: "not a number of tokens".to_owned(),
+                    problem,
                     remedy: "record again, or name the block size with --block-size and remove this line"
                         .to_owned(),
-                })?;
-                layout = Some((TraceFormat::Mooncake, block_size.unwrap_or(size)));
+                };
+                let size = block_size_of(&object).ok_or_else(|| bad("not a number of tokens".to_owned()))?;
+                let size = block_size.unwrap_or(size);
+                if let Some((_, before)) = layout.filter(|(_, before)| recorded.is_some() && *before != size)
+                {
+                    return Err(bad(format!(
+                        "{size}, and blocks before it were of {before} tokens"
+                    )));
+                }
+                layout = Some((TraceFormat::Mooncake, size));
+                recorded.get_or_insert_with(|| Recorded {
+                    speed: object.get("speed").and_then(Value::as_f64),
+                    mode: object.get("mode").and_then(Value::as_str).map(str::to_owned),
+                    estimated: 0,
+                });
                 continue;
             }
             let (format, block_size) = *layout.get_or_insert_with(|| {
                 let format = TraceFormat::of(&object);
                 (format, block_size.unwrap_or(format.block_size()))
             });
-            requests.push(
-                Line {
-                    path,
-                    number: line,
-                    object,
-                }
-                .request(format, block_size)?,
-            );
+            let line = Line {
+                path,
+                number: line,
+                object,
+            };
+            requests.push(line.request(format, block_size)?);
+            let is_estimated = line.is_estimated()?;
+            if let Some(recorded) = &mut recorded {
+                recorded.estimated += u64::from(is_estimated);
+            }
         }
         let Some((format, block_size)) = layout.filter(|_| !requests.is_empty()) else {
             return Err(TraceError::Empty {
                 path: path.to_owned(),
             });
         };
+        // a recording is in the order of requests' ends
+        requests.sort_by(|one: &TraceRequest, other| one.at.total_cmp(&other.at));
         Ok(Self {
             format,
             block_size,
             requests,
+            recorded,
             hash: hasher.digest(),
         })
     }
+}
+
+fn block_size_of(first: &Map<String, Value>) -> Option<u32> {
+    let size = u32::try_from(first.get("block_size")?.as_u64()?).ok()?;
+    (size > 0).then_some(size)
 }
 
 /// Whether a first line is a CSV header: it is, unless it is a JSON object or another layout was named.
@@ -397,11 +430,39 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_says_how_it_cut_blocks() {
-        let text = r#"{"block_size": 16, "speed": 4, "mode": "full"}
-{"timestamp": 1500, "input_length": 40, "output_length": 20, "hash_ids": [1, 2, 3]}"#;
-        let trace = read(text).unwrap();
-        assert_eq!((trace.block_size, trace.requests[0].at), (16, 1.5));
+    fn a_recording_says_how_it_cut_blocks_and_comes_in_the_order_of_ends() {
+        let first = r#"{"block_size": 16, "speed": 4, "mode": "light"}"#;
+        let text = [
+            first,
+            r#"{"timestamp": 1500.25, "input_length": 40, "output_length": 20, "hash_ids": [1, 2, 3]}"#,
+            first,
+            r#"{"timestamp": 900, "input_length": 40, "output_length": 90, "estimated": true, "hash_ids": [1, 2, 4]}"#,
+        ]
+        .join("\n");
+        let trace = read(&text).unwrap();
+        let [early, late] = &trace.requests[..] else {
+            panic!("two requests");
+        };
+        assert_eq!((trace.block_size, early.at, late.at), (16, 0.9, 1.50025));
+        assert_eq!((early.line, late.line), (4, 2));
+        let recorded = trace.recorded.unwrap();
+        assert_eq!(
+            (recorded.speed, recorded.mode.as_deref()),
+            (Some(4.0), Some("light"))
+        );
+        assert_eq!(recorded.estimated, 1);
+        let other = text.replacen("16", "32", 1);
+        let error = read(&other).unwrap_err().to_string();
+        assert!(
+            error.contains("field \"hash_ids\"") || error.contains("field \"block_size\""),
+            "{error}"
+        );
+        let bad = text.replace("true", "1");
+        let error = read(&bad).unwrap_err().to_string();
+        assert!(
+            error.contains("t.jsonl:4: field \"estimated\": 1 is not true or false"),
+            "{error}"
+        );
         let error = read(r#"{"block_size": 0, "speed": 4}"#).unwrap_err().to_string();
         assert!(error.contains("t.jsonl:1: field \"block_size\""), "{error}");
     }

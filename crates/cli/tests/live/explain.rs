@@ -72,3 +72,36 @@ async fn what_cannot_be_explained_is_one_line_with_a_remedy() {
     let text = format!("{:#}", explain::run(&args, &mut Vec::new()).await.unwrap_err());
     assert!(text.contains("is lmetric-epp running there"), "{text}");
 }
+
+#[tokio::test]
+async fn a_shadow_is_asked_for_and_its_absence_has_a_remedy() {
+    const PAGE: &str = r#"{"shadow":{"live_policy":"lmetric","shadow_policy":"vllm","picks":4,"agreed":3,"prompt_tokens":400,
+"live":{"picks":4,"prefill_tokens":100},"shadow":{"picks":4,"prefill_tokens":150},"live_spread":0.0,"shadow_spread":0.5,
+"endpoints":[],"a_later_field":1}}"#;
+    let fake = Fake::start(|_| Answer::Json(PAGE.to_owned())).await;
+    let told = explain(&fake, &["--shadow"]).await.unwrap();
+    assert!(
+        told.contains("vllm would have sent 25 % of the requests elsewhere than lmetric; it would have had 50 % more prompt tokens"),
+        "{told}"
+    );
+    assert_eq!(fake.seen()[0].path, "/debug/shadow");
+    assert_eq!(
+        explain(&fake, &["--shadow", "--json"]).await.unwrap(),
+        format!("{PAGE}\n")
+    );
+    for (answer, says) in [
+        (
+            Answer::Json("{\"shadow\":null}".to_owned()),
+            "has no shadow policy; write one into its configuration, like shadow: {name: bailian",
+        ),
+        (
+            Answer::Json("{}x".to_owned()),
+            "of an lmetric-epp of this version",
+        ),
+        (Answer::Status(404), "answered 404"),
+    ] {
+        let fake = Fake::start(move |_| answer.clone()).await;
+        let text = format!("{:#}", explain(&fake, &["--shadow"]).await.unwrap_err());
+        assert!(text.contains(says) && !text.contains('\n'), "{text}");
+    }
+}

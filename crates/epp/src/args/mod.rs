@@ -14,7 +14,7 @@ pub use gie::{Ignored, duration, translate};
 const RIGHTS: &str = "Rights on Kubernetes: get, list and watch of pods; with --config-map, of configmaps; with \
 --pool-name, of inferencepools in the pool's API group; all in the pool's namespace. It writes nothing.
 
-Admin port: /metrics /healthz /readyz /drain/<pod UID> and, as JSON, /debug/endpoints /debug/decisions /debug/models \
+Admin port: / the fleet live, for a browser on this machine (see `page` of the configuration); /metrics /healthz /readyz /drain/<pod UID> and, as JSON, /debug/endpoints /debug/decisions /debug/models \
 (each model's tokenizer) /debug/config (whether what was written last is in force).";
 
 /// The endpoint picker: tells an Envoy, over ext-proc, which engine should serve each request.

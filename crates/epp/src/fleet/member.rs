@@ -96,6 +96,11 @@ impl Member {
         may && answers && self.engine.read().awake != Some(false)
     }
 
+    /// Its pod asked to be left alone.
+    pub fn is_drained(&self) -> bool {
+        self.pods.is_drained(&self.endpoint.read())
+    }
+
     /// It is an endpoint of the pod with this UID.
     pub fn is_of_pod(&self, uid: &str) -> bool {
         self.endpoint.read().pod.as_deref() == Some(uid)

@@ -3,7 +3,9 @@
 //! ([`export`]).
 
 mod export;
+mod record;
 mod reload;
+mod shadow;
 mod streams;
 
 use std::time::Duration;
@@ -18,7 +20,9 @@ use lmetric_telemetry::{
 };
 
 pub use export::Export;
+pub use record::RecordMetrics;
 pub use reload::ReloadMetrics;
+pub use shadow::Shadow;
 pub use streams::Streams;
 
 use crate::{scrape::FetchError, tokens::Rung};

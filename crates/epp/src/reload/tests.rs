@@ -46,6 +46,7 @@ struct Bench {
     ladder: Arc<Ladder>,
     scrape: ScrapeSettings,
     status: ReloadStatus,
+    scheduler: Arc<Scheduler>,
 }
 
 async fn bench(line: &str, texts: Vec<String>) -> Bench {
@@ -81,16 +82,17 @@ async fn bench(line: &str, texts: Vec<String>) -> Bench {
     let groups = Groups::default();
     let scrape = ScrapeSettings::new(running.scrape, running.speed);
     let status = ReloadStatus::new(&file, true);
+    let scheduler = Arc::new(Scheduler::new(
+        scheduler_config(&running),
+        Arc::new(SharedIndex::default()),
+    ));
     let parts = ReloadParts {
         groups: groups.clone(),
         tokenizers,
         ladder: ladder.clone(),
         scrape: scrape.clone(),
         status: status.clone(),
-        scheduler: Arc::new(Scheduler::new(
-            scheduler_config(&running),
-            Arc::new(SharedIndex::default()),
-        )),
+        scheduler: scheduler.clone(),
         logs: logs.clone(),
         limits: server.live_limits(),
     };
@@ -110,6 +112,7 @@ async fn bench(line: &str, texts: Vec<String>) -> Bench {
         ladder,
         scrape,
         status,
+        scheduler,
     }
 }
 
@@ -125,11 +128,19 @@ async fn what_can_change_at_once_does() {
     let mut bench = bench("", Vec::new()).await;
     assert_eq!(bench.reload.take(START), Ok(Taken::default()));
     let text = format!(
-        "{START}policy: random\nhotspot: Off\nlog: warn\nlimits: {{bodyBytes: 1024, drain: 5s}}\nprefillRate: 9000\n"
+        "{START}policy: random\nshadow: vllm\nhotspot: Off\nlog: warn\nlimits: {{bodyBytes: 1024, drain: 5s}}\nprefillRate: 9000\n"
     );
     assert_eq!(
         bench.reload.take(&text),
-        Ok(taken(&["policy", "hotspot", "prefillRate", "log", "limits"], &[]))
+        Ok(taken(
+            &["policy", "shadow", "hotspot", "prefillRate", "log", "limits"],
+            &[]
+        ))
+    );
+    let shadow = bench.scheduler.shadow().expect("it has one now");
+    assert_eq!(
+        (shadow.live_policy.as_str(), shadow.shadow_policy.as_str()),
+        ("random", "vllm")
     );
     assert_eq!(bench.logs.filter(), "warn");
     assert_eq!(bench.limits.body_bytes(), 1_024);
@@ -146,7 +157,8 @@ async fn what_is_bound_or_built_waits_for_a_restart() {
     let mut bench = bench("", Vec::new()).await;
     let text = format!(
         "{START}tls: {{mode: Off}}\nspeed: 2\nlisten: {{admin: \"0.0.0.0:1\"}}\n\
-         tokenizerCache: elsewhere\nevents: {{topic: kv}}\nlimits: {{bodyBytes: 1073741824}}\n"
+         tokenizerCache: elsewhere\nevents: {{topic: kv}}\nrecord: {{to: Stdout}}\npage: Off\n\
+         limits: {{bodyBytes: 1073741824}}\n"
     );
     assert_eq!(
         bench.reload.take(&text),
@@ -157,7 +169,9 @@ async fn what_is_bound_or_built_waits_for_a_restart() {
                 "tls",
                 "tokenizerCache",
                 "events",
+                "record",
                 "speed",
+                "page",
                 "limits.bodyBytes"
             ]
         ))

@@ -196,7 +196,10 @@ impl<P: Place> Driver<P> {
                     Step::FirstOutput => report(&mut placement, Placement::first_output),
                     Step::ServedBy(address) => report(&mut placement, |p| p.served_by(address)),
                     Step::CachedTokens(tokens) => report(&mut placement, |p| p.cached_tokens(tokens)),
-                    Step::Finish(outcome) => report(&mut placement, |p| p.finish(outcome)),
+                    Step::Finish(outcome) => report(&mut placement, |p| {
+                        p.answered(exchange.answered());
+                        p.finish(outcome);
+                    }),
                     Step::Close => return,
                 }
             }

@@ -19,6 +19,7 @@ use super::{
     watch::Watcher,
 };
 use crate::{
+    guard::Answer,
     refusal::{Refusal, RefusalKind},
     request::{Asked, Head, text},
 };
@@ -109,6 +110,7 @@ pub(super) struct Exchange {
     request: RequestPhase,
     response: ResponsePhase,
     status: Option<u16>,
+    body_seen: bool,
     watcher: Option<Watcher>,
     placed: bool,
     finished: bool,
@@ -131,6 +133,7 @@ impl Exchange {
             request: RequestPhase::New,
             response: ResponsePhase::Awaited,
             status: None,
+            body_seen: false,
             watcher: None,
             placed: false,
             finished: false,
@@ -143,6 +146,17 @@ impl Exchange {
     /// Whether a placement is being waited for.
     pub(super) fn is_placing(&self) -> bool {
         self.request == RequestPhase::Placing
+    }
+
+    /// What was seen of the answer so far.
+    pub(super) fn answered(&self) -> Answer {
+        let findings = self.watcher.as_ref().map(Watcher::findings).unwrap_or_default();
+        Answer {
+            status: self.status,
+            body_seen: self.body_seen,
+            output_tokens: findings.output_tokens,
+            output_events: findings.output_events,
+        }
     }
 
     /// Whether response headers came.
@@ -417,6 +431,7 @@ impl Exchange {
             return;
         }
         self.response = ResponsePhase::Begun { body_seen: true };
+        self.body_seen = true;
         if let Some(watcher) = &mut self.watcher {
             watcher.push(body);
             let is_first = watcher.findings().output && !self.output_reported;

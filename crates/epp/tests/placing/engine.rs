@@ -167,6 +167,7 @@ fn page(behaviour: &Behaviour) -> String {
         "# TYPE vllm:num_requests_running gauge\n\
          vllm:num_requests_running{{engine=\"0\",model_name=\"m\"}} {running}.0\n\
          vllm:num_requests_waiting{{engine=\"0\",model_name=\"m\"}} {waiting}.0\n\
+         vllm:kv_cache_usage_perc{{engine=\"0\",model_name=\"m\"}} 0.25\n\
          vllm:engine_sleep_state{{engine=\"0\",model_name=\"m\",sleep_state=\"awake\"}} {awake}.0\n\
          vllm:cache_config_info{{block_size=\"{block_size}\",enable_prefix_caching=\"True\",engine=\"0\",num_gpu_blocks=\"1024\"}} 1.0\n\
          process_start_time_seconds {started}\n"

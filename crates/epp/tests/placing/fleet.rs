@@ -35,6 +35,21 @@ async fn a_listed_engine_becomes_ready_with_its_block_size_and_source() {
 }
 
 #[tokio::test]
+async fn the_scheduler_learns_the_size_and_the_use_of_an_engines_cache() {
+    let engine = Engine::start(Behaviour::default()).await;
+    let mut stage = Stage::new();
+    stage.reconciler.apply(&[endpoint(engine.address)]);
+    stage.ready(1).await;
+    // the first page may come before the block size is known
+    wait_for("a scrape", || {
+        let view = &stage.scheduler.endpoints(stage.clock.now())[0];
+        // 1,024 blocks of 16 tokens, a quarter in use
+        (view.kv_tokens, view.kv_used) == (Some(16_384), Some(4_096))
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_slot_is_given_away_only_after_its_blocks_are_gone() {
     let engines = [
         Engine::start(Behaviour::default()).await,

@@ -11,6 +11,7 @@ use lmetric_epp::{
     fleet::{Fleet, FleetParts, Groups, Reconciler, Source, StartSource},
     metrics::{PlaceMetrics, ScrapeMetrics},
     picker::{Picker, PickerParts},
+    record,
     request::{ParsedRequest, PromptInput, RequestKind},
     scrape::{EngineClient, ModelsReader, ScrapeSettings},
     tokens::{EngineTokens, GroupMap, Ladder, Pool},
@@ -19,7 +20,7 @@ use lmetric_kvevents::{
     EventSink, Op, SourceState,
     transport::{SourceSpec, SourceStats},
 };
-use lmetric_prefix::{BlockKey, BlockSize, KeySeed, SharedIndex};
+use lmetric_prefix::{BlockKey, BlockSize, Chain, KeySeed, KeySpace, SharedIndex};
 use lmetric_scheduler::{Scheduler, SchedulerConfig};
 use lmetric_telemetry::Tasks;
 use lmetric_tokenize::Tokenized;
@@ -159,6 +160,7 @@ pub(crate) struct Stage {
     pub(crate) clock: Clock,
     pub(crate) seed: KeySeed,
     pub(crate) registry: lmetric_telemetry::prometheus_client::registry::Registry,
+    metrics: PlaceMetrics,
     tasks: Tasks,
 }
 
@@ -231,7 +233,8 @@ impl Stage {
             ladder: ladder.clone(),
             seed,
             clock,
-            metrics,
+            metrics: metrics.clone(),
+            record: None,
         });
         Self {
             index,
@@ -246,8 +249,35 @@ impl Stage {
             clock,
             seed,
             registry,
+            metrics,
             tasks,
         }
+    }
+
+    /// Its picker records from now on.
+    pub(crate) fn record(&mut self, recorder: Arc<record::Recorder>) {
+        self.picker = Picker::new(PickerParts {
+            scheduler: self.scheduler.clone(),
+            fleet: self.fleet.clone(),
+            groups: self.names.clone(),
+            ladder: self.ladder.clone(),
+            seed: self.seed,
+            clock: self.clock,
+            metrics: self.metrics.clone(),
+            record: Some(recorder),
+        });
+    }
+
+    /// Keys of a prompt of model `m`, in blocks of 16.
+    pub(crate) fn keys(&self, ids: &[u32]) -> Vec<BlockKey> {
+        let block_size = BlockSize::new(16).expect("not zero");
+        let root = self.seed.root(&KeySpace {
+            group: "m",
+            lora: None,
+            salt: None,
+            block_size,
+        });
+        Chain::new(root, block_size, ids).keys
     }
 
     /// Waits until `count` endpoints are ready and their lists of models known.

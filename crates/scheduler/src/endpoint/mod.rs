@@ -4,6 +4,7 @@ mod ejection;
 mod fleet;
 mod foreign;
 mod rate;
+mod recent;
 mod spaces;
 
 use std::{net::SocketAddr, sync::Arc};
@@ -14,6 +15,8 @@ pub(crate) use ejection::Ejection;
 pub(crate) use fleet::Fleet;
 pub(crate) use foreign::{Foreign, OwnPeak};
 pub(crate) use rate::Rate;
+pub(crate) use recent::Fading;
+pub use recent::Recent;
 pub(crate) use spaces::{SpaceId, Spaces};
 
 use crate::{
@@ -55,6 +58,15 @@ pub struct ScrapeSample {
     pub waiting: u32,
 }
 
+/// How full a KV cache is. Blocks that no request uses can be evicted and are free here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KvUse {
+    /// Tokens in blocks that requests use, generated ones included, as the last scrape had it.
+    pub(crate) used: u64,
+    /// Prompt tokens that were not computed then, or were assigned since: they will take room.
+    pub(crate) pledged: u64,
+}
+
 /// One endpoint now, for `/debug/endpoints` and metrics.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct EndpointView {
@@ -72,6 +84,10 @@ pub struct EndpointView {
     pub foreign_bs: u64,
     /// Foreign queued tokens (added to Q in picks).
     pub foreign_q: u64,
+    /// Tokens that its KV cache takes, once known.
+    pub kv_tokens: Option<u64>,
+    /// Tokens of it that requests use, by the last scrape that said so.
+    pub kv_used: Option<u64>,
     /// Blocks held in the index.
     pub blocks: usize,
     /// Blocks in the overlay.
@@ -82,6 +98,8 @@ pub struct EndpointView {
     pub ejected_until: Option<u64>,
     /// Tokens stored per second while Q > 0.
     pub rate: f64,
+    /// How its requests fared lately.
+    pub recent: Recent,
 }
 
 /// An endpoint as the scheduler keeps it.
@@ -94,6 +112,8 @@ pub(crate) struct Endpoint {
     pub(crate) space: Option<SpaceId>,
     /// Tokens that its KV cache takes, once known.
     pub(crate) kv_tokens: Option<u64>,
+    /// What of it is taken, once a scrape has said so.
+    pub(crate) kv_use: Option<KvUse>,
     pub(crate) ready: bool,
     /// `None`: any adapter is assumed.
     pub(crate) adapters: Option<Vec<String>>,
@@ -110,6 +130,7 @@ pub(crate) struct Endpoint {
     pub(crate) foreign: Foreign,
     pub(crate) peak: OwnPeak,
     pub(crate) ejection: Ejection,
+    pub(crate) recent: Fading,
     /// Stored runs so far that belonged to no open reservation.
     pub(crate) strangers: u64,
     /// How many of these have already cast a doubt on a request's tokens.
@@ -124,6 +145,7 @@ impl Endpoint {
             spec,
             space,
             kv_tokens: None,
+            kv_use: None,
             ready: false,
             adapters: None,
             live: false,
@@ -136,6 +158,7 @@ impl Endpoint {
             foreign: Foreign::default(),
             peak: OwnPeak::new(pace),
             ejection: Ejection::default(),
+            recent: Fading::default(),
             strangers: 0,
             strangers_used: 0,
         }

@@ -10,6 +10,15 @@ const MOST: usize = 256;
 /// Parts of the window; weight leaves it part by part.
 const PARTS: usize = 12;
 
+/// What its last request found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) depth_tokens: u32,
+    /// Candidates that held its prefix.
+    pub(super) holders: u32,
+    pub(super) others: u32,
+}
+
 /// One class that is followed.
 #[derive(Debug)]
 pub(super) struct Class {
@@ -22,6 +31,7 @@ pub(super) struct Class {
     pub(super) streak: u32,
     /// Phase 2 is over.
     pub(super) in_force: bool,
+    pub(super) seen: Seen,
     noted: [Option<Time>; 2],
 }
 
@@ -34,6 +44,7 @@ impl Class {
             alarmed: false,
             streak: 0,
             in_force: false,
+            seen: Seen::default(),
             noted: [None; 2],
         }
     }
@@ -127,6 +138,10 @@ impl Classes {
         class.parts[part] += tokens;
         class.weight += tokens;
         Some(class)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Class> {
+        self.entries.iter()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Class> {

@@ -11,7 +11,7 @@ mod window;
 
 use std::time::Duration;
 
-use classes::{Class, Classes};
+use classes::{Class, Classes, Seen};
 use lmetric_prefix::BlockKey;
 use window::Window;
 
@@ -119,6 +119,11 @@ impl Detector {
             let holds = self.window.was_full(now) && sight.is_uneven(count, all);
             let (alarms, filters) = (&mut self.alarms, &mut self.filters);
             let event = class.follow(holds, &sight);
+            class.seen = Seen {
+                depth_tokens: depth,
+                holders: sight.inside,
+                others: sight.outside,
+            };
             match event {
                 Some(false) => *alarms += 1,
                 Some(true) => *filters += 1,
@@ -161,6 +166,33 @@ impl Detector {
 
     pub(crate) fn filters(&self) -> u64 {
         self.filters
+    }
+
+    /// The classes whose alarm holds, the most frequent first.
+    pub(crate) fn now(&self) -> Vec<HotspotNote> {
+        let mut alarmed: Vec<HotspotNote> = self
+            .classes
+            .iter()
+            .filter(|class| class.alarmed)
+            .map(|class| {
+                let Seen {
+                    depth_tokens,
+                    holders,
+                    others,
+                } = class.seen;
+                HotspotNote {
+                    class: class.key().get(),
+                    depth_tokens,
+                    in_force: class.is_in_force(),
+                    holders,
+                    others,
+                    arrivals: self.window.count(class.key()),
+                    all_arrivals: self.window.arrivals(),
+                }
+            })
+            .collect();
+        alarmed.sort_by_key(|note| (std::cmp::Reverse(note.arrivals), note.class));
+        alarmed
     }
 
     pub(crate) fn take_notes(&mut self) -> Vec<HotspotNote> {

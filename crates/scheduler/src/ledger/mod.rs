@@ -4,6 +4,7 @@
 //! [`Claims`] name exactly the blocks that these may still advance over. So both are zero and empty when none is open.
 
 mod account;
+mod answers;
 mod claims;
 mod clock;
 mod overlay;
@@ -12,6 +13,7 @@ mod reservation;
 mod slab;
 
 pub(crate) use account::{Load, close, detach, end_output, follow_by_rate, open};
+pub(crate) use answers::Answers;
 pub(crate) use claims::{Claims, KeyMap};
 pub(crate) use clock::{Rates, WorkClock, advance};
 pub(crate) use overlay::held_run;

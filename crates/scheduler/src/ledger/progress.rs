@@ -4,7 +4,7 @@ use lmetric_prefix::BlockKey;
 use smallvec::SmallVec;
 
 use super::{
-    Slab,
+    Answers, Slab,
     account::{begin, claim_hits},
     claims::Claim,
     clock::Tail,
@@ -24,6 +24,7 @@ pub enum Computed {
 pub(crate) fn stored(
     slab: &mut Slab,
     endpoint: &mut Endpoint,
+    answers: &mut Answers,
     parts: &[(Computed, &[(BlockKey, BlockKey)])],
     now: Time,
 ) {
@@ -36,6 +37,9 @@ pub(crate) fn stored(
         }
     }
     claim_hits(slab, endpoint);
+    for (_, blocks) in parts {
+        answers.stored(endpoint.id.slot, &endpoint.claims, blocks);
+    }
     if endpoint.claims.is_empty() {
         return;
     }

@@ -149,6 +149,12 @@ pub(crate) struct Reservation {
     pub(crate) judged: bool,
     /// `cached_tokens` said so.
     pub(crate) checked: bool,
+    /// What `cached_tokens` said.
+    pub(crate) cached: Option<u64>,
+    /// When generated output was first seen.
+    pub(crate) first_output: Option<Time>,
+    /// Output tokens, where they were counted.
+    pub(crate) output_tokens: Option<u64>,
     /// The source was live when it was picked, and ever since.
     pub(crate) live: bool,
     /// The endpoint's `strangers` when it was picked.
@@ -177,6 +183,9 @@ impl Reservation {
             claimed: false,
             judged: false,
             checked: false,
+            cached: None,
+            first_output: None,
+            output_tokens: None,
             live: false,
             strangers: 0,
         }

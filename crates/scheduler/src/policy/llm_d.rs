@@ -26,7 +26,7 @@ impl Policy for LlmD {
                 (longest - candidate.waiting) as f64 / (longest - shortest) as f64
             };
             let matched = (candidate.hit / block) as f64 / blocks;
-            -(queue * idle + kv * (1.0 - candidate.kv_use()) + prefix * matched)
+            -(queue * idle + kv * (1.0 - candidate.kv_share()) + prefix * matched)
         }));
     }
 }

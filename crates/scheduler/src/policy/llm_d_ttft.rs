@@ -1,8 +1,8 @@
 //! llm-d's latency predictor as the LMetric paper compares with it: the smallest simulated TTFT wins.
 //!
 //! The simulator is an engine model that is passed in (`forecast`): the fleet's own is an oracle; with `error` each
-//! prediction is multiplied by `exp(error · N(0, 1))`, which is a tuned one (the paper's figure 16: one in ten more than 20 % off
-//! at 0.122); another model's is the paper's untuned one.
+//! prediction is multiplied by `exp(error · N(0, 1))`, which is a tuned one (the paper's figure 16 has one request in ten more than 20 %
+//! off: at 0.08, for the smallest of several noisy predictions errs low); another model's is the paper's untuned one.
 
 use rand::RngCore;
 

@@ -5,7 +5,9 @@
 //! `α = ½ + ½·s`, s = share of candidates whose Q_c exceeds one prefill chunk: far from saturation decode steps of a
 //! larger batch cost little more, past it every request in the batch waits for the new one's prefill.
 //!
-//! With `capacity`, prompt tokens beyond what the KV cache takes count as queued: they wait whatever the compute queue says.
+//! With `capacity`, the new work is divided by the share of the KV cache that is left once it is in: `own · room / left`, at least one
+//! token left. What is taken is what requests use by the last scrape, generated tokens included and evictable blocks not, plus
+//! the prompt tokens that were not computed then or came since. A request that would not fit costs as much as the whole cache.
 
 use lmetric_policy::{EngineModel, Marginal as Parameters};
 use rand::RngCore;
@@ -40,15 +42,15 @@ impl Marginal {
         }
     }
 
-    fn queue(&self, view: &View<'_>, candidate: &Candidate) -> f64 {
-        let queue = candidate.queued as f64 + self.kappa * candidate.pairs as f64 / 2.0;
-        let excess = match candidate.kv_tokens {
-            Some(room) if self.capacity => {
-                (candidate.resident + view.asked.tokens).saturating_sub(candidate.hit + room)
+    /// How much dearer new work is for want of room.
+    fn pressure(&self, candidate: &Candidate, new: f64) -> f64 {
+        match (candidate.kv_tokens, candidate.kv_taken()) {
+            (Some(room), Some(taken)) if self.capacity && room > 0 => {
+                let room = room as f64;
+                room / (room - taken as f64 - new).max(1.0)
             }
-            _ => 0,
-        };
-        queue + excess as f64
+            _ => 1.0,
+        }
     }
 }
 
@@ -57,7 +59,7 @@ impl Policy for Marginal {
         scores.extend(
             view.candidates
                 .iter()
-                .map(|candidate| self.queue(view, candidate)),
+                .map(|candidate| candidate.queued as f64 + self.kappa * candidate.pairs as f64 / 2.0),
         );
         let alpha = self.alpha.unwrap_or_else(|| {
             let full = scores.iter().filter(|queue| **queue > self.chunk).count();
@@ -67,7 +69,8 @@ impl Policy for Marginal {
         for (score, candidate) in scores.iter_mut().zip(view.candidates) {
             let new = view.new_tokens(candidate) as f64;
             let own = new + self.kappa * new * (candidate.hit as f64 + new / 2.0);
-            *score += own * ((candidate.batch + weight) as f64).powf(alpha);
+            let crowd = ((candidate.batch + weight) as f64).powf(alpha);
+            *score += own * crowd * self.pressure(candidate, new);
         }
     }
 

@@ -29,7 +29,7 @@ use lmetric_policy::{Aibrix, Bailian, LlmDTtft, PolyServe};
 use lmetric_prefix::{BlockKey, SourceId};
 use rand::RngCore;
 
-use crate::{PolicyKind, SchedulerConfig};
+use crate::{PolicyKind, SchedulerConfig, endpoint::KvUse};
 
 /// What a policy may know of a request.
 #[derive(Clone, Copy, Debug)]
@@ -70,15 +70,24 @@ pub(crate) struct Candidate {
     pub(crate) pairs: u64,
     /// Tokens that its KV cache takes.
     pub(crate) kv_tokens: Option<u64>,
+    /// What of it is taken, by the last scrape.
+    pub(crate) kv_use: Option<KvUse>,
     /// Its part of the backlog.
     pub(crate) backlog: (u32, u32),
 }
 
 impl Candidate {
-    /// Share of the KV cache that prompts in flight fill; 0 while its size is unknown.
-    fn kv_use(&self) -> f64 {
+    /// Share of the KV cache that requests use, as the last scrape had it; before the first one, what prompts in flight
+    /// would take. 0 while its size is unknown.
+    fn kv_share(&self) -> f64 {
         let room = self.kv_tokens.filter(|room| *room > 0);
-        room.map_or(0.0, |room| (self.resident as f64 / room as f64).min(1.0))
+        let used = self.kv_use.map_or(self.resident, |kv_use| kv_use.used);
+        room.map_or(0.0, |room| (used as f64 / room as f64).min(1.0))
+    }
+
+    /// Tokens of the KV cache that are taken once what is pledged is computed; `None` while no scrape has told.
+    fn kv_taken(&self) -> Option<u64> {
+        self.kv_use.map(|kv_use| kv_use.used + kv_use.pledged)
     }
 }
 

@@ -18,6 +18,7 @@ fn candidate(slot: u16, hit: u64, queued: u64, batch: u64, waiting: u64) -> Cand
         resident: 0,
         pairs: 0,
         kv_tokens: None,
+        kv_use: None,
         backlog: (0, 0),
     }
 }
@@ -200,12 +201,25 @@ fn marginal_charges_the_queue_once_and_the_new_work_by_the_crowd() {
             400.0 + kappa * 400.0 * (600.0 + 200.0)
         ]
     );
-    // 2,000 tokens of room, 1,900 taken: of 1,000 − 600 new ones, 300 do not fit
-    candidates[1].resident = 1_900;
+    // 2,000 tokens of room, 1,100 used and 100 pledged: of 1,000 − 600 new ones all fit, and a fifth of the room is left
     candidates[1].kv_tokens = Some(2_000);
+    candidates[1].kv_use = Some(KvUse {
+        used: 1_100,
+        pledged: 100,
+    });
     assert_eq!(
         by("lmetric-marginal(alpha=1,capacity=true)", &candidates)[1],
-        300.0 + 400.0 * 9.0
+        400.0 * 9.0 * 5.0
+    );
+    assert_eq!(by("lmetric-marginal(alpha=1)", &candidates)[1], 400.0 * 9.0);
+    // what does not fit costs as if one token were left
+    candidates[1].kv_use = Some(KvUse {
+        used: 1_900,
+        pledged: 0,
+    });
+    assert_eq!(
+        by("lmetric-marginal(alpha=1,capacity=true)", &candidates)[1],
+        400.0 * 9.0 * 2_000.0
     );
 }
 
@@ -277,6 +291,15 @@ fn llm_d_adds_queue_cache_and_prefix_scores() {
             -(2.0 + 2.0 + 0.0),
             -(2.0 * 0.5 + 2.0 + 3.0)
         ]
+    );
+    // a scrape knows better than the prompts in flight
+    candidates[0].kv_use = Some(KvUse {
+        used: 2_500,
+        pledged: 4_000,
+    });
+    assert_eq!(
+        scores(named("llm-d(queue=0,prefix=0)"), ask(1, 1_600), &candidates)[0],
+        -(2.0 * 0.75)
     );
     assert_eq!(
         scores(named("llm-d(kv=0,prefix=0)"), ask(1, 1_600), &candidates[1..2]),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lmetric_prefix::{BlockKey, ContentHash, SourceId};
 
 use super::Scheduler;
-use crate::{EndpointId, ScrapeSample, Time, ledger, state::State, sync::checkpoint};
+use crate::{EndpointId, ScrapeSample, Time, endpoint::KvUse, ledger, state::State, sync::checkpoint};
 
 /// A scrape is due every 5 s at the latest; three missed ones end a sample.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -24,9 +24,20 @@ impl Scheduler {
         }
     }
 
+    /// A scrape said that requests use `tokens` of the endpoint's KV cache (`vllm:kv_cache_usage_perc` × its size).
+    pub fn set_kv_used(&self, id: EndpointId, tokens: u64) {
+        if let Some(endpoint) = self.state.lock().fleet.get_mut(id) {
+            endpoint.kv_use = Some(KvUse {
+                used: tokens,
+                pledged: endpoint.load.q,
+            });
+        }
+    }
+
     /// The engine answered a scrape but has no page of metrics: it is reachable, and tells no load.
     pub fn scraped_without_page(&self, id: EndpointId, now: Time) {
         if let Some(endpoint) = self.state.lock().fleet.get_mut(id) {
+            endpoint.kv_use = None;
             endpoint.foreign.missed();
             endpoint.ejection.scraped(now);
         }
@@ -73,6 +84,7 @@ impl Scheduler {
             counters,
             hotspot,
             checks,
+            shadow,
             ..
         } = &mut *state;
         for endpoint in fleet.iter_mut() {
@@ -80,6 +92,9 @@ impl Scheduler {
             endpoint.foreign.expire(now.before(patience));
         }
         hotspot.advance(now);
+        if let Some(shadow) = shadow {
+            shadow.advance(now);
+        }
         if checks.has_due(now) {
             checkpoint();
             checks.settle(fleet, &self.index.read(), now);

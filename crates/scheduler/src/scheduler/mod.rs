@@ -58,6 +58,9 @@ impl Scheduler {
         let mut state = self.state.lock();
         if let Some(mut endpoint) = state.fleet.remove(id) {
             close_all(&mut state, &mut endpoint, &self.index, now);
+            if let Some(shadow) = &mut state.shadow {
+                shadow.forget(id);
+            }
             self.publish_spaces(&state);
         }
     }
@@ -115,6 +118,7 @@ impl Scheduler {
             fleet,
             slab,
             counters,
+            answers,
             ..
         } = &mut *state;
         let Some(endpoint) = fleet.get_mut(id) else {
@@ -123,6 +127,7 @@ impl Scheduler {
         counters.released_by_rate += ledger::advance(slab, endpoint, now, rates);
         if endpoint.live && !live {
             ledger::follow_by_rate(slab, endpoint);
+            answers.forget_all(id.slot);
         }
         endpoint.live = live;
     }
@@ -157,6 +162,7 @@ fn space_of(state: &mut State, spec: &EndpointSpec) -> Option<SpaceId> {
 }
 /// Closes every reservation of an endpoint that is going away or lost its engine.
 fn close_all(state: &mut State, endpoint: &mut Endpoint, index: &SharedIndex, now: Time) {
+    state.answers.forget_all(endpoint.id.slot);
     while let Some(place) = endpoint.open.last().copied() {
         // nobody is left to be charged again
         let closed = ledger::close(&mut state.slab, endpoint, index, place, false, now);

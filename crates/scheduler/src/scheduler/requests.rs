@@ -40,13 +40,14 @@ impl Scheduler {
             fleet,
             slab,
             counters,
+            answers,
             ..
         } = &mut *state;
         let Some(endpoint) = fleet.at_mut(slot) else {
             return;
         };
         counters.released_by_rate += ledger::advance(slab, endpoint, now, rates);
-        ledger::stored(slab, endpoint, parts, now);
+        ledger::stored(slab, endpoint, answers, parts, now);
         // what went may have been all that was ahead of a tail
         ledger::advance(slab, endpoint, now, rates);
     }
@@ -73,6 +74,7 @@ impl Scheduler {
         counters.released_by_rate += ledger::advance(slab, endpoint, now, rates);
         if let Some(reservation) = slab.get_mut(place) {
             ledger::end_output(reservation, &mut endpoint.load);
+            reservation.first_output.get_or_insert(now);
             reservation.judged = true;
             endpoint.ejection.success(reservation.picked);
         }
@@ -113,6 +115,7 @@ impl Scheduler {
             fleet,
             slab,
             counters,
+            answers,
             ..
         } = &mut *state;
         if let Some(endpoint) = old.and_then(|slot| fleet.at_mut(slot)) {
@@ -125,6 +128,7 @@ impl Scheduler {
             .filter(|endpoint| endpoint.spec.address == address)
             .min_by_key(|endpoint| endpoint.load.bs);
         let Some(endpoint) = new else {
+            answers.forget(id);
             return;
         };
         counters.released_by_rate += ledger::advance(slab, endpoint, now, rates);
@@ -146,6 +150,26 @@ impl Scheduler {
         }
         let ahead = endpoint.queued(mean_prompt);
         ledger::open(slab, endpoint, place, runs, ahead, now);
+        if let Some(reservation) = slab.get(place)
+            && answers.is_followed(id)
+        {
+            answers.follow(reservation);
+        }
+    }
+
+    /// From now on the blocks that the engine decodes for this reservation are counted, for [`Scheduler::answer_tokens`]. False
+    /// where they cannot tell an answer's length: no live events, estimated tokens, or several answers.
+    pub fn follow_answer(&self, id: ReservationId) -> bool {
+        let mut state = self.state.lock();
+        let State { slab, answers, .. } = &mut *state;
+        let reservation = slab.place(id).and_then(|place| slab.get(place));
+        reservation.is_some_and(|reservation| answers.follow(reservation))
+    }
+
+    /// The length of a followed answer by its decoded blocks, in tokens: at most half a block off once every event has come. To be
+    /// asked once, a moment after the release; `None` where nobody can know.
+    pub fn answer_tokens(&self, id: ReservationId) -> Option<u32> {
+        self.state.lock().answers.take(id)
     }
 
     /// `cached_tokens` of the answer: checks the prediction, once for each request.
@@ -153,6 +177,7 @@ impl Scheduler {
         let mut state = self.state.lock();
         let place = state.slab.place(id)?;
         let reservation = state.slab.get_mut(place)?;
+        reservation.cached = Some(tokens);
         if reservation.estimated || std::mem::replace(&mut reservation.checked, true) {
             return None;
         }
@@ -162,6 +187,16 @@ impl Scheduler {
         };
         state.checks.hit(check);
         Some(check)
+    }
+
+    /// How many tokens the answer has had so far.
+    pub fn output_tokens(&self, id: ReservationId, tokens: u64) {
+        let mut state = self.state.lock();
+        if let Some(place) = state.slab.place(id)
+            && let Some(reservation) = state.slab.get_mut(place)
+        {
+            reservation.output_tokens = Some(tokens);
+        }
     }
 
     /// The keys that an engine must hold when it found `tokens` prompt tokens of this request in its cache, if these are more than
@@ -189,6 +224,11 @@ impl Scheduler {
         };
         judge(&mut state, place, outcome, now);
         state.counters.released[outcome.index()] += 1;
+        if outcome == Outcome::Done {
+            state.answers.end(id);
+        } else {
+            state.answers.forget(id);
+        }
         let overlay = state.config.overlay;
         let pace = state.config.pace();
         let rates = state.rates();
@@ -220,6 +260,11 @@ impl Scheduler {
                     checks.doubt(endpoint.id, key, now.after(pace.real(GRACE)));
                 }
             }
+        }
+        if matches!(outcome, Outcome::Done | Outcome::ClientAbort)
+            && let Some(reservation) = slab.get(place)
+        {
+            endpoint.recent.ended(reservation, outcome, now, pace);
         }
         ledger::close(slab, endpoint, &self.index, place, overlay, now);
         true

@@ -2,7 +2,7 @@
 
 use super::Scheduler;
 use crate::{
-    Counters, Decision, EndpointView, HitCheck, HotspotNote, Time, TokenCheck,
+    Counters, Decision, EndpointView, HitCheck, HotspotNote, PolicyKind, ShadowView, Time, TokenCheck,
     endpoint::Endpoint,
     ledger::{self, Slab},
     state::State,
@@ -16,6 +16,7 @@ impl Scheduler {
         state.refresh_rates(now);
         let rates = state.rates();
         let mean_prompt = state.mean_prompt.get();
+        let pace = state.config.pace();
         let State {
             fleet,
             slab,
@@ -35,11 +36,14 @@ impl Scheduler {
             bs: endpoint.load.bs,
             foreign_bs: u64::from(endpoint.foreign.requests()),
             foreign_q: endpoint.foreign.tokens(mean_prompt),
+            kv_tokens: endpoint.kv_tokens,
+            kv_used: endpoint.kv_use.map(|kv_use| kv_use.used),
             blocks: index.held_by(endpoint.id.slot),
             optimistic_blocks: outstanding_blocks(endpoint, slab),
             ready: endpoint.ready,
             ejected_until: endpoint.ejection.until().map(|until| until.0),
             rate: rates.of(endpoint),
+            recent: endpoint.recent.at(now, pace),
         };
         fleet.iter().map(view).collect()
     }
@@ -47,6 +51,12 @@ impl Scheduler {
     /// The latest decisions, newest first.
     pub fn decisions(&self, most: usize) -> Vec<Decision> {
         self.state.lock().ring.latest(most)
+    }
+
+    /// The shadow beside the live policy, if one is configured. O(endpoints).
+    pub fn shadow(&self) -> Option<ShadowView> {
+        let state = self.state.lock();
+        state.shadow.as_ref().map(|shadow| shadow.view(&state.fleet))
     }
 
     /// Counters so far.
@@ -72,6 +82,16 @@ impl Scheduler {
     /// Alarms and filters since the last call that deserve a log line (bounded).
     pub fn take_hotspot_notes(&self) -> Vec<HotspotNote> {
         self.state.lock().hotspot.take_notes()
+    }
+
+    /// The classes for which an alarm holds now, the most frequent first. O(classes).
+    pub fn hotspots(&self) -> Vec<HotspotNote> {
+        self.state.lock().hotspot.now()
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> PolicyKind {
+        self.state.lock().config.policy
     }
 }
 

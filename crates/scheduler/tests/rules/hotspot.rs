@@ -90,6 +90,12 @@ fn it_alarms_filters_after_twice_m_consecutive_requests_and_lifts() {
         "the second one puts the filter in force"
     );
     assert_eq!(stream.alarms_and_filters(), (1, 1));
+    let now = stream.bench.scheduler.hotspots();
+    assert_eq!(now.len(), 1, "{now:?}");
+    assert_eq!(
+        (now[0].in_force, now[0].depth_tokens, now[0].arrivals),
+        (true, 1_024, 66)
+    );
     let decision = &stream.bench.scheduler.decisions(1)[0];
     assert!(decision.filtered_class.is_some());
     let filtered: Vec<u16> = decision
@@ -120,6 +126,7 @@ fn it_alarms_filters_after_twice_m_consecutive_requests_and_lifts() {
     assert_ne!(stream.of_class(), stream.holder(), "87 · 3 > 257");
     stream.others(10);
     assert_eq!(stream.of_class(), stream.holder(), "88 · 3 ≤ 267: lifted");
+    assert_eq!(stream.bench.scheduler.hotspots(), []);
     assert_eq!(stream.alarms_and_filters(), (1, 1));
 }
 

@@ -5,6 +5,7 @@
     reason = "helpers of tests, outside of #[test] functions"
 )]
 
+mod answers;
 mod bench;
 mod burst;
 mod candidates;
@@ -15,3 +16,5 @@ mod hotspot;
 mod overlay;
 mod progress;
 mod quiet;
+mod recent;
+mod shadow;

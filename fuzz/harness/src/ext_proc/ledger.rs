@@ -97,6 +97,7 @@ impl Place for Ledger {
             self.clock,
             Arc::new(Believed),
             None,
+            None,
         ))
     }
 }

@@ -17,6 +17,7 @@ use super::{
     model::{Model, Source},
     names::MAX_NAME,
     refused::{self, Refused},
+    routing::Routing,
     spec::{InferencePool, InferencePoolSpec},
 };
 use crate::error::on_one_line;
@@ -54,6 +55,7 @@ pub fn validate(pool: &InferencePool) -> Result<(), Vec<Invalid>> {
         model,
         engine,
         placement,
+        routing,
         picker,
         network_policy,
         pod_template,
@@ -86,6 +88,7 @@ pub fn validate(pool: &InferencePool) -> Result<(), Vec<Invalid>> {
             found.push(Invalid::new(field, problem(refused), refused.remedy));
         }
     }
+    check_routing(routing, &mut found);
     check_readable("spec.placement.affinity", &placement.affinity, &mut found);
     check_readable(
         "spec.picker.placement.affinity",
@@ -144,6 +147,30 @@ fn check_model(model: &Model, pool: &str, found: &mut Vec<Invalid>) {
                 format!("{:?} is the name of the model itself", adapter.name),
                 "give the adapter a name of its own",
             ));
+        }
+    }
+}
+
+/// Only a simulation knows the fleet's own step times.
+fn check_routing(routing: &Routing, found: &mut Vec<Invalid>) {
+    let field = "spec.routing.parameters";
+    match routing.kind() {
+        Err(problem) => found.push(Invalid::new(
+            field,
+            format!("do not fit ({problem})"),
+            "write only parameters that the policy has, in their ranges",
+        )),
+        Ok(policy) => {
+            let unnamed = policy
+                .engine()
+                .is_some_and(|engine| engine.model.profile().is_none());
+            if policy.simulates() && unnamed {
+                found.push(Invalid::new(
+                    field,
+                    format!("name no model, and {} simulates engines", policy.name()),
+                    "write model: qwen2-7b and gpu: H20, or what is nearest to the engines",
+                ));
+            }
         }
     }
 }

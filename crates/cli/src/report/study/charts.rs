@@ -7,6 +7,7 @@ use super::{
         page::escape,
         plot::{Line, Plane, lines, tick_label},
     },
+    forecast,
     groups::{Colours, Figure, Group, groups, is_plain, main_rate},
 };
 use crate::{
@@ -270,15 +271,12 @@ pub(super) fn sweeps(html: &mut String, study: &Study, baseline: &str) {
 
 /// How far policies that forecast TTFT were off.
 pub(super) fn forecasts(html: &mut String, study: &Study) {
-    let rate = main_rate(study);
-    let guessing = groups(study, |cell| {
-        !cell.outcome.forecast_error_cdf.is_empty() && cell.rate_scale == rate
-    });
+    let guessing = forecast::guessing(study);
     if guessing.is_empty() {
         return;
     }
     let drawn = guessing.iter().enumerate().map(|(number, group)| {
-        let quantiles = group.quantiles(|cell| &cell.outcome.forecast_error_cdf);
+        let quantiles = forecast::errors(group);
         let points = quantiles.iter().enumerate().take(96);
         Line {
             label: group.label(),
@@ -304,5 +302,7 @@ pub(super) fn forecasts(html: &mut String, study: &Study) {
         "|simulated ÷ real TTFT − 1| at the endpoint that was picked",
         &plane,
     );
-    html.push_str("</div></section>");
+    html.push_str("</div>");
+    forecast::table(html, study);
+    html.push_str("</section>");
 }

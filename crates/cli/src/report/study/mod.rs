@@ -1,8 +1,10 @@
 //! The page of one or more studies: ratios, distributions, rates, imbalance, sweeps. No script, nothing fetched.
 
 mod charts;
+mod forecast;
 mod groups;
 mod table;
+mod tuned;
 
 use std::{fmt::Write as _, io::Write};
 
@@ -132,6 +134,7 @@ impl<'a> Studies<'a> {
         for study in self.studies {
             writeln!(out, "{}", name(&study.settings))?;
             table::print(study, self.baseline, out)?;
+            forecast::print(study, out)?;
             writeln!(out)?;
         }
         Ok(())
@@ -403,6 +406,7 @@ mod tests {
             "Balance over time",
             "bailian: lambda swept",
             "Canary",
+            "bailian, best of 2",
             "class=\"mark strong\"",
             "was interrupted",
             "a&lt;b&gt;.jsonl",
@@ -438,6 +442,10 @@ mod tests {
         assert_eq!(ratio(&of(HERO), "vllm"), Some(2.5));
         assert_eq!(ratio(&of("vllm"), "lmetric"), Some(0.4));
         assert_eq!(ratio(&of("nobody"), "vllm"), None);
+        // of λ 0.2 and 0.5, the better one against 200 ms
+        let best = &of(HERO)[0]["rates"][1]["best_of_sweep"]["bailian"]["TTFT mean"];
+        assert_eq!(best["setting"], "bailian(lambda=0.5)");
+        assert_eq!(best["ratio"].as_f64(), Some(1.1));
         let mut text = Vec::new();
         let all = Studies {
             studies: &studies,

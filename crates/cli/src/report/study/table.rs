@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 
 use super::{
     super::page::escape,
+    forecast,
     groups::{Colours, Figure, Group, groups, is_plain, main_rate, rates},
+    tuned::tuned,
 };
 use crate::{
     simulate::{Share, Study},
@@ -23,6 +25,8 @@ const COMPARED: [(&str, Figure); 4] = [
     ("TPOT mean", |figures| figures.tpot_ms.mean),
     ("TPOT p99", |figures| figures.tpot_ms.p99),
 ];
+
+const END_TO_END: Figure = |figures| figures.e2e_ms.mean;
 
 fn at_rate(study: &Study, rate: f64) -> Vec<Group<'_>> {
     groups(study, |cell| is_plain(cell) && cell.rate_scale == rate)
@@ -95,8 +99,7 @@ pub(super) fn ratios(html: &mut String, study: &Study, baseline: &str, colours: 
         for (_, figure) in COMPARED {
             cell(figure, &time_ms, group.mean(figure) <= least(figure));
         }
-        let end: Figure = |figures| figures.e2e_ms.mean;
-        cell(end, &time_ms, group.mean(end) <= least(end));
+        cell(END_TO_END, &time_ms, group.mean(END_TO_END) <= least(END_TO_END));
         let _ = write!(
             html,
             "<td>{:.1} %</td><td>{:.1}</td></tr>",
@@ -104,7 +107,36 @@ pub(super) fn ratios(html: &mut String, study: &Study, baseline: &str, colours: 
             group.mean(|figures| figures.spread_bs)
         );
     }
-    html.push_str("</tbody></table></div></section>");
+    let best_ratio = |value: f64, figure: Figure| {
+        let ratio = base.map(|base| value / base.mean(figure));
+        let ratio = ratio.filter(|ratio| ratio.is_finite());
+        ratio.map_or_else(String::new, |ratio| format!(" <small>{ratio:.2}</small>"))
+    };
+    let swept = tuned(study, rate);
+    for one in &swept {
+        let _ = write!(
+            html,
+            "<tr class=\"tuned\"><th scope=\"row\"><span class=\"key none\"></span>{}, best of {}</th>",
+            escape(one.policy),
+            one.tried()
+        );
+        for figure in COMPARED.map(|(_, figure)| figure).into_iter().chain([END_TO_END]) {
+            let (value, setting) = one.best(figure);
+            let _ = write!(
+                html,
+                "<td data-value=\"{value}\" title=\"{}\">{}{}</td>",
+                escape(setting),
+                time_ms(value),
+                best_ratio(value, figure)
+            );
+        }
+        html.push_str("<td></td><td></td></tr>");
+    }
+    html.push_str("</tbody></table></div>");
+    if !swept.is_empty() {
+        html.push_str("<p class=\"sub\">“Best of”: the best of a baseline’s settings for each figure by itself, its source’s and those of the sweeps below; point at a figure for the setting.</p>");
+    }
+    html.push_str("</section>");
 }
 
 /// The two sides of a split fleet, where there is one.
@@ -160,13 +192,29 @@ pub(super) fn json(study: &Study, baseline: &str) -> Value {
             (group.label().to_owned(), Value::Object(object))
         });
         let policies: serde_json::Map<String, Value> = policies.collect();
-        json!({"rate_scale": rate, "policies": policies})
+        let best = tuned(study, rate).into_iter().map(|one| {
+            let figures = COMPARED.map(|(name, figure)| {
+                let (value, setting) = one.best(figure);
+                let ratio = base.map(|base| value / base.mean(figure));
+                (
+                    name.to_owned(),
+                    json!({"ms": value, "setting": setting, "ratio": ratio}),
+                )
+            });
+            (
+                one.policy.to_owned(),
+                Value::Object(figures.into_iter().collect()),
+            )
+        });
+        let best: serde_json::Map<String, Value> = best.collect();
+        json!({"rate_scale": rate, "policies": policies, "best_of_sweep": best})
     });
     json!({
         "trace": study.settings.trace,
         "baseline": baseline,
         "capacity": study.capacity,
         "rates": rates.collect::<Vec<_>>(),
+        "forecasts": forecast::json(study),
     })
 }
 
@@ -199,6 +247,16 @@ pub(super) fn print(study: &Study, baseline: &str, out: &mut impl Write) -> io::
                 group.mean(|figures| figures.hit_ratio) * 100.0,
                 group.mean(|figures| figures.spread_bs)
             )?;
+        }
+        for one in tuned(study, rate) {
+            write!(out, "{}, best of {}:", one.policy, one.tried())?;
+            for (name, figure) in COMPARED {
+                let (value, setting) = one.best(figure);
+                let ratio =
+                    base.map_or_else(String::new, |base| format!(" ({:.2})", value / base.mean(figure)));
+                write!(out, "  {name} {}{ratio} {setting}", time_ms(value))?;
+            }
+            writeln!(out)?;
         }
     }
     Ok(())

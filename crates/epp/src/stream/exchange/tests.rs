@@ -720,9 +720,13 @@ fn a_client_that_leaves_while_its_request_is_placed_gives_the_placement_back() {
 }
 
 #[rstest]
-#[case("chat-stream-usage", Some("cached 112"))]
-#[case("chat-stream", None)]
-fn output_and_cached_tokens_of_a_stream_are_reported(#[case] name: &str, #[case] cached: Option<&str>) {
+#[case("chat-stream-usage", Some("cached 112"), 6)]
+#[case("chat-stream", None, 7)]
+fn output_and_cached_tokens_of_a_stream_are_reported(
+    #[case] name: &str,
+    #[case] cached: Option<&str>,
+    #[case] tokens: u64,
+) {
     let answer = captured(name);
     let mut run = Run::new();
     run.feed(announced(
@@ -747,6 +751,7 @@ fn output_and_cached_tokens_of_a_stream_are_reported(#[case] name: &str, #[case]
         .chain(["finish Done"])
         .collect();
     assert_eq!(seen, expected);
+    assert_eq!(run.exchange.answered().tokens(), Some(tokens));
 }
 
 #[test]

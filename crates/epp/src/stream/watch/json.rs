@@ -17,6 +17,8 @@ pub(super) enum Key {
     InputTokensDetails,
     CachedTokens,
     CacheReadInputTokens,
+    CompletionTokens,
+    OutputTokens,
     /// An element of an array.
     Element,
     /// A key that nobody asked for.
@@ -36,6 +38,8 @@ impl Key {
             b"input_tokens_details" => Self::InputTokensDetails,
             b"cached_tokens" => Self::CachedTokens,
             b"cache_read_input_tokens" => Self::CacheReadInputTokens,
+            b"completion_tokens" => Self::CompletionTokens,
+            b"output_tokens" => Self::OutputTokens,
             _ => Self::Other,
         }
     }

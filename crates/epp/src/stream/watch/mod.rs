@@ -32,6 +32,10 @@ pub(crate) struct Findings {
     pub(crate) output: bool,
     /// Prompt tokens that the engine found in its cache; the last figure if there are several.
     pub(crate) cached_tokens: Option<u64>,
+    /// Tokens that it generated, likewise.
+    pub(crate) output_tokens: Option<u64>,
+    /// Events of a stream that carried output.
+    pub(crate) output_events: u64,
 }
 
 impl Watcher {
@@ -74,37 +78,41 @@ impl Watcher {
 }
 
 impl Findings {
-    /// Cached tokens, as OpenAI's three APIs and Anthropic's name them. Streams of the last two put the usage inside
-    /// `response` or `message`.
+    /// Cached and generated tokens, as OpenAI's three APIs and Anthropic's name them. Streams of the last two put the usage
+    /// inside `response` or `message`.
     fn usage(&mut self, path: &[Key], seen: Seen<'_>) {
         let usage = match path {
             [Key::Other, inner @ ..] => inner,
             whole => whole,
         };
-        if let (
+        let Seen::Number(tokens) = seen else {
+            return;
+        };
+        match usage {
             [
                 Key::Usage,
                 Key::PromptTokensDetails | Key::InputTokensDetails,
                 Key::CachedTokens,
             ]
-            | [Key::Usage, Key::CacheReadInputTokens],
-            Seen::Number(tokens),
-        ) = (usage, seen)
-        {
-            self.cached_tokens = Some(tokens);
+            | [Key::Usage, Key::CacheReadInputTokens] => self.cached_tokens = Some(tokens),
+            [Key::Usage, Key::CompletionTokens | Key::OutputTokens] => self.output_tokens = Some(tokens),
+            _ => {}
         }
     }
 
     /// Generated output in the document of one event: a delta or a text of a choice, or a type that says so.
     /// `response.created`, `response.in_progress`, `message_start` and `ping` are none, and a usage has no choices.
-    fn output(&mut self, path: &[Key], seen: Seen<'_>) {
-        self.output |= match (path, seen) {
+    /// True if this value is.
+    fn output(&mut self, path: &[Key], seen: Seen<'_>) -> bool {
+        let is_output = match (path, seen) {
             ([Key::Choices, Key::Element, Key::Delta], Seen::Object)
             | ([Key::Choices, Key::Element, Key::Text], Seen::String(_))
             | ([Key::Choices, Key::Element, Key::TokenIds], Seen::Array) => true,
             ([Key::Type], Seen::String(name)) => is_output_event(name),
             _ => false,
         };
+        self.output |= is_output;
+        is_output
     }
 }
 

@@ -27,6 +27,8 @@ pub(super) struct Events {
     name: [u8; NAME],
     name_length: usize,
     data: Scanner,
+    /// This event carried output.
+    has_output: bool,
 }
 
 impl Default for Events {
@@ -38,6 +40,7 @@ impl Default for Events {
             name: [0; NAME],
             name_length: 0,
             data: Scanner::default(),
+            has_output: false,
         }
     }
 }
@@ -75,7 +78,7 @@ impl Events {
                     b"data" => {
                         // some servers forget the blank line between events
                         if self.data.is_done() {
-                            self.data.reset();
+                            self.end_event(findings);
                         }
                         At::Data
                     }
@@ -93,10 +96,7 @@ impl Events {
             };
         }
         match self.at {
-            At::Data => self.data.push(bytes, &mut |path, seen| {
-                findings.output(path, seen);
-                findings.usage(path, seen);
-            }),
+            At::Data => self.data(bytes, findings),
             At::Name => {
                 let bytes = if self.name_length == 0 {
                     bytes.trim_ascii_start()
@@ -113,14 +113,27 @@ impl Events {
 
     fn end_line(&mut self, findings: &mut Findings) {
         match self.at {
-            At::Field(0) => self.data.reset(),
-            At::Data => self.data.push(b"\n", &mut |path, seen| {
-                findings.output(path, seen);
-                findings.usage(path, seen);
-            }),
-            At::Name => findings.output |= is_output_event(&self.name[..self.name_length]),
+            At::Field(0) => self.end_event(findings),
+            At::Data => self.data(b"\n", findings),
+            At::Name => {
+                self.has_output |= is_output_event(&self.name[..self.name_length]);
+                findings.output |= self.has_output;
+            }
             At::Skip | At::Field(_) => {}
         }
         self.at = At::Field(0);
+    }
+
+    fn data(&mut self, bytes: &[u8], findings: &mut Findings) {
+        let has_output = &mut self.has_output;
+        self.data.push(bytes, &mut |path, seen| {
+            *has_output |= findings.output(path, seen);
+            findings.usage(path, seen);
+        });
+    }
+
+    fn end_event(&mut self, findings: &mut Findings) {
+        findings.output_events += u64::from(std::mem::take(&mut self.has_output));
+        self.data.reset();
     }
 }

@@ -30,13 +30,34 @@ fn watch<'a>(content_type: &str, chunks: impl IntoIterator<Item = &'a [u8]>) -> 
 #[case("responses-stream", Some(16))]
 fn finds_output_and_cached_tokens_in_real_answers(#[case] name: &str, #[case] cached_tokens: Option<u64>) {
     let answer = captured(name);
-    let expected = Findings {
-        output: true,
-        cached_tokens,
-    };
-    assert_eq!(watch(&answer.content_type, [&answer.body[..]]), expected);
+    let whole = watch(&answer.content_type, [&answer.body[..]]);
+    assert_eq!((whole.output, whole.cached_tokens), (true, cached_tokens));
     let bytes = answer.body.chunks(1);
-    assert_eq!(watch(&answer.content_type, bytes), expected);
+    assert_eq!(watch(&answer.content_type, bytes), whole);
+}
+
+#[rstest]
+#[case("chat", Some(6))]
+#[case("completion-two-prompts-n2", Some(24))]
+#[case("chat-stream-usage", Some(6))]
+#[case("messages-stream", Some(6))]
+#[case("responses-stream", Some(6))]
+#[case("completion-stream", None)]
+#[case("chat-stream", None)]
+fn the_engines_count_of_generated_tokens_is_found(#[case] name: &str, #[case] tokens: Option<u64>) {
+    let answer = captured(name);
+    let found = watch(&answer.content_type, [&answer.body[..]]);
+    assert_eq!(found.output_tokens, tokens);
+}
+
+#[rstest]
+#[case("completion-stream", 6)]
+// the first event of a chat says only who speaks
+#[case("chat-stream", 7)]
+fn vllm_sends_an_event_for_each_token(#[case] name: &str, #[case] events: u64) {
+    let answer = captured(name);
+    let found = watch(&answer.content_type, [&answer.body[..]]);
+    assert_eq!(found.output_events, events);
 }
 
 /// Every event of a stream, and whether it is the first with output.

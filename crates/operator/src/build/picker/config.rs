@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use lmetric_api::pool::{Component, Source};
+use lmetric_api::{
+    Policy as PolicyKind,
+    pool::{Component, Routing, Source},
+};
 use serde::Serialize;
+use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::tokenizer::{self, Site};
@@ -24,7 +28,7 @@ pub(super) const DRAIN_SECONDS: i64 = 30;
 struct Config {
     listen: Listen,
     tls: Tls,
-    policy: &'static str,
+    policy: Value,
     hotspot: &'static str,
     endpoints: Endpoints,
     models: Vec<ModelGroup>,
@@ -105,6 +109,18 @@ pub(super) fn restart_hash(validated: &Validated) -> String {
     format!("{:016x}", xxh3_64(text.as_bytes()))
 }
 
+/// A name, or a map of the name and the parameters that differ from the policy's own.
+fn policy(routing: &Routing) -> Value {
+    let name = Value::from(routing.policy.as_str());
+    // a pool whose parameters do not fit was refused before
+    let changes = routing.kind().map(PolicyKind::changes).unwrap_or_default();
+    if changes.is_empty() {
+        return name;
+    }
+    let named = std::iter::once(("name".to_owned(), name));
+    Value::Object(named.chain(changes).collect())
+}
+
 fn config(validated: &Validated) -> Config {
     let spec = &validated.pool.spec;
     let on = |port: i32| format!("0.0.0.0:{port}");
@@ -124,7 +140,7 @@ fn config(validated: &Validated) -> Config {
         tls: Tls {
             mode: if listeners.tls() { "SelfSigned" } else { "Off" },
         },
-        policy: spec.routing.policy.as_str(),
+        policy: policy(&spec.routing),
         hotspot: if spec.routing.hotspot_filter {
             "Filter"
         } else {
@@ -225,6 +241,7 @@ mod tests {
             json!({"model": {"uri": "ms://Qwen/Qwen3-30B-A3B", "revision": "v1.0", "endpoint": "http://mirror:8080/",
                              "secretRef": {"name": "hub"}}}),
             json!({"routing": {"policy": "round-robin", "hotspotFilter": false}}),
+            json!({"routing": {"policy": "bailian", "parameters": {"lambda": "0.55"}}}),
         ] {
             let text = build(&testing::pool(spec)).data.unwrap().remove(KEY).unwrap();
             let config = lmetric_api::PickerConfig::parse(&text, std::path::Path::new(KEY)).unwrap();

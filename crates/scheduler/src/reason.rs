@@ -1,14 +1,13 @@
-//! Why the winner won, in one sentence.
+//! Why the winner won, in one sentence, for whoever shows a decision to a person.
 
-use super::decision::{Candidate, Decision};
-use crate::units::short_count;
+use crate::{CandidateView, Decision};
 
 /// The reason, without the name of the winner in front.
 pub fn reason(decision: &Decision) -> String {
     let Some(won) = decision.won() else {
         return "is not among the candidates that the picker kept, so its reason is not known".to_owned();
     };
-    let policy = decision.policy.as_str();
+    let policy = &*decision.policy;
     let mut clauses = match policy {
         "lmetric" => lmetric(decision, won),
         "vllm" => scored(decision, won, "its 4 × waiting + running"),
@@ -44,46 +43,51 @@ pub fn reason(decision: &Decision) -> String {
     clauses.join("; ")
 }
 
-fn lmetric(decision: &Decision, won: &Candidate) -> Vec<String> {
+fn lmetric(decision: &Decision, won: &CandidateView) -> Vec<String> {
     let product = product(decision, won);
     if decision.candidate_count == 1 {
         return vec![format!("won because it was the only candidate ({product})")];
     }
     let mut clauses = vec![format!("won because its product {product} was the smallest")];
     if let Some((address, next)) = runner_up(decision)
-        && let (Some(best), Some(score)) = (won.score, next.score)
-        && best > 0.0
-        && score > best
+        && won.score > 0.0
+        && next.score.is_finite()
+        && next.score > won.score
     {
-        clauses.push(format!("runner-up {address} was {}", higher(score / best)));
+        clauses.push(format!(
+            "runner-up {address} was {}",
+            higher(next.score / won.score)
+        ));
     }
     clauses
 }
 
 /// `P-token × (BS + w) = score`; the score alone where the picker's is another, as when it goes by load only.
-fn product(decision: &Decision, candidate: &Candidate) -> String {
+fn product(decision: &Decision, candidate: &CandidateView) -> String {
     let (p, batch) = (decision.p_tokens(candidate) as f64, decision.batch(candidate));
     let product = p * batch as f64;
-    match candidate.score {
-        Some(score) if (score - product).abs() > 0.02 * product => short_count(score),
-        _ => format!("{} × {batch} = {}", short_count(p), short_count(product)),
+    let score = candidate.score;
+    if score.is_finite() && (score - product).abs() > 0.02 * product {
+        short_count(score)
+    } else {
+        format!("{} × {batch} = {}", short_count(p), short_count(product))
     }
 }
 
-fn scored(decision: &Decision, won: &Candidate, what: &str) -> Vec<String> {
-    let score = won.score.map_or_else(|| "∞".to_owned(), short_count);
+fn scored(decision: &Decision, won: &CandidateView, what: &str) -> Vec<String> {
+    let score = short_count(won.score);
     let mut clauses = vec![format!("won because {what}, {score}, was the smallest")];
     if let Some((address, next)) = runner_up(decision)
-        && let Some(score) = next.score
-        && won.score.is_some_and(|best| score > best)
+        && next.score.is_finite()
+        && next.score > won.score
     {
-        clauses.push(format!("runner-up {address} had {}", short_count(score)));
+        clauses.push(format!("runner-up {address} had {}", short_count(next.score)));
     }
     clauses
 }
 
 /// The best candidate that is not the winner and was in the running.
-fn runner_up(decision: &Decision) -> Option<&(String, Candidate)> {
+fn runner_up(decision: &Decision) -> Option<&(String, CandidateView)> {
     let won = decision.won()?.slot;
     decision
         .candidates
@@ -91,21 +95,17 @@ fn runner_up(decision: &Decision) -> Option<&(String, Candidate)> {
         .filter(|(address, candidate)| {
             (*address != decision.winner || candidate.slot != won) && !candidate.filtered
         })
-        .min_by(|(_, a), (_, b)| {
-            a.score
-                .unwrap_or(f64::INFINITY)
-                .total_cmp(&b.score.unwrap_or(f64::INFINITY))
-        })
+        .min_by(|(_, a), (_, b)| a.score.total_cmp(&b.score))
 }
 
 /// Where the best hit was, when the winner did not have it, and what spoke against going there.
-fn best_hit(decision: &Decision, won: &Candidate) -> Option<String> {
+fn best_hit(decision: &Decision, won: &CandidateView) -> Option<String> {
     let (address, best) = decision
         .candidates
         .iter()
         .max_by_key(|(_, candidate)| candidate.hit)?;
-    let percent = |hit: u64| 100.0 * hit as f64 / decision.tokens.max(1) as f64;
-    let tokens = short_count(best.hit as f64);
+    let percent = |hit: u32| 100.0 * f64::from(hit) / f64::from(decision.tokens.max(1));
+    let tokens = short_count(f64::from(best.hit));
     if best.hit == 0 {
         return Some("nobody held any of its prompt".to_owned());
     }
@@ -118,7 +118,7 @@ fn best_hit(decision: &Decision, won: &Candidate) -> Option<String> {
     if best.filtered {
         return Some(format!("the best hit, {tokens} tokens, was on {address}"));
     }
-    let queue = format!("its queue of {} tokens", short_count(best.q as f64));
+    let queue = format!("its queue of {} tokens", short_count(f64::from(best.q)));
     let batch = format!("its batch of {}", best.bs);
     let against = match (best.q > won.q, best.bs > won.bs) {
         (true, true) => format!("{queue} and {batch}"),
@@ -139,7 +139,7 @@ fn higher(ratio: f64) -> String {
     }
 }
 
-fn candidates(count: u64) -> String {
+fn candidates(count: u32) -> String {
     if count == 1 {
         "1 candidate".to_owned()
     } else {
@@ -147,22 +147,46 @@ fn candidates(count: u64) -> String {
     }
 }
 
+/// A count in at most four characters or so: `940`, `3.2k`, `12.9k`, `140k`, `2.1M`, `∞`.
+pub fn short_count(count: f64) -> String {
+    const STEPS: [(f64, &str); 4] = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let size = count.abs();
+    if size.is_infinite() {
+        return "∞".to_owned();
+    }
+    for (at, suffix) in STEPS {
+        if size >= at * 0.9995 {
+            let scaled = count / at;
+            return if scaled.abs() < 99.95 {
+                format!("{scaled:.1}{suffix}")
+            } else {
+                format!("{scaled:.0}{suffix}")
+            };
+        }
+    }
+    if size == size.trunc() || size >= 99.5 {
+        format!("{count:.0}")
+    } else {
+        format!("{count:.1}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn candidate(slot: u16, hit: u64, q: u64, bs: u64, score: f64) -> Candidate {
-        Candidate {
+    fn candidate(slot: u16, hit: u32, q: u32, bs: u32, score: f64) -> CandidateView {
+        CandidateView {
             slot,
             hit,
             q,
             bs,
-            score: Some(score),
+            score,
             filtered: false,
         }
     }
 
-    fn decision(policy: &str, candidates: Vec<Candidate>) -> Decision {
+    fn decision(policy: &str, candidates: Vec<CandidateView>) -> Decision {
         let candidates: Vec<_> = candidates
             .into_iter()
             .map(|c| (format!("127.0.1.{}:8000", c.slot), c))
@@ -171,13 +195,13 @@ mod tests {
             request_id: "r1".to_owned(),
             model: "m".to_owned(),
             at: 0,
-            policy: policy.to_owned(),
+            policy: policy.to_owned().into(),
             tokens: 4_000,
             weight: 1,
             winner: candidates[0].0.clone(),
             rank: None,
             ties: 1,
-            candidate_count: candidates.len() as u64,
+            candidate_count: candidates.len() as u32,
             candidates,
             filtered_class: None,
         }
