@@ -23,7 +23,7 @@ fn live_side(config: SchedulerConfig, seed: u64) -> String {
     let prefix = text(1, 1_024);
     let mut open = Vec::new();
     let mut now = 0.0;
-    let mut picks = String::new();
+    let mut picks = Vec::new();
     for number in 0..300_u32 {
         now += 0.4;
         let tokens = if rng.random_range(0..2) == 0 {
@@ -39,7 +39,7 @@ fn live_side(config: SchedulerConfig, seed: u64) -> String {
             ..ask(prompts)
         };
         let pick = bench.try_pick(&request, at(now)).unwrap();
-        picks.push_str(&format!("{pick:?}\n"));
+        picks.push(pick.clone());
         let endpoint = bench.ids.iter().position(|id| *id == pick.endpoint).unwrap();
         if rng.random_range(0..3) > 0 {
             let blocks = prompt.chains[0].1.keys.len();
@@ -52,7 +52,7 @@ fn live_side(config: SchedulerConfig, seed: u64) -> String {
         }
     }
     let decisions = serde_json::to_string(&bench.scheduler.decisions(1_000)).unwrap();
-    format!("{picks}{decisions}{:?}", bench.scheduler.counters())
+    format!("{picks:?}{decisions}{:?}", bench.scheduler.counters())
 }
 
 proptest! {
