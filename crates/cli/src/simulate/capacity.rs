@@ -24,6 +24,9 @@ const RAISE: f64 = 1.5;
 const LEAST: f64 = 1.0 / 64.0;
 const MOST: f64 = 256.0;
 
+/// The largest scale, and those of the policies that led to it.
+type Limits = (f64, Vec<(PolicyKind, f64)>);
+
 /// The largest scale that any of `policies` keeps up with, and that of each one that was better than those before it; `None`
 /// when `stop` ended the search.
 pub fn search(
@@ -32,7 +35,7 @@ pub fn search(
     seed: u64,
     threads: Option<usize>,
     stop: &CancellationToken,
-) -> anyhow::Result<Option<(f64, Vec<(PolicyKind, f64)>)>> {
+) -> anyhow::Result<Option<Limits>> {
     let jobs = bench.arrivals(1.0, seed).jobs.len() as u64;
     let Some((first, others)) = policies.split_first() else {
         return Ok(None);

@@ -226,14 +226,19 @@ fn capacity_is_that_of_the_best_policy_and_those_before_it_are_named() {
     let stop = tokio_util::sync::CancellationToken::new();
     let search = |policies: &[&str]| {
         let policies: Vec<PolicyKind> = policies.iter().map(|policy| policy.parse().unwrap()).collect();
-        search_capacity(&bench, &policies, 7, Some(1), &stop).unwrap().unwrap()
+        search_capacity(&bench, &policies, 7, Some(1), &stop)
+            .unwrap()
+            .unwrap()
     };
     let (ours, theirs) = (search(&["lmetric"]).0, search(&["random"]).0);
     assert!(ours > 0.0 && theirs > 0.0);
     for order in [["lmetric", "random"], ["random", "lmetric"]] {
         let (best, named) = search(&order);
         // each search stops within 5 % of its limit, and what is not 5 % better is not looked at
-        assert!(best * 1.11 >= ours.max(theirs), "{best} against {ours} and {theirs}");
+        assert!(
+            best * 1.11 >= ours.max(theirs),
+            "{best} against {ours} and {theirs}"
+        );
         assert_eq!(named[0].0.name(), order[0]);
         assert!(named.is_sorted_by(|one, other| one.1 < other.1), "{named:?}");
         assert_eq!(named.last().unwrap().1, best);

@@ -61,13 +61,14 @@ impl Scraped for Fleet {
             if let Some(caching) = metrics.prefix_caching {
                 self.sink.set_caching(member.id, caching);
             }
+            let (blocks, usage) = (metrics.gpu_blocks, metrics.kv_usage);
             member.set_engine(metrics);
             if let Some(size) = member.block_size() {
                 self.scheduler.set_block_size(member.id, size);
-                if let Some(blocks) = metrics.gpu_blocks {
+                if let Some(blocks) = blocks {
                     let room = u64::from(blocks) * u64::from(size.get());
                     self.scheduler.set_kv_tokens(member.id, room);
-                    if let Some(usage) = metrics.kv_usage.filter(|usage| (0.0..=1.0).contains(usage)) {
+                    if let Some(usage) = usage.filter(|usage| (0.0..=1.0).contains(usage)) {
                         self.scheduler
                             .set_kv_used(member.id, (usage * room as f64) as u64);
                     }
