@@ -37,7 +37,7 @@ async fn a_listed_engine_becomes_ready_with_its_block_size_and_source() {
 #[tokio::test]
 async fn the_scheduler_learns_the_size_and_the_use_of_an_engines_cache() {
     let engine = Engine::start(Behaviour::default()).await;
-    let stage = Stage::new();
+    let mut stage = Stage::new();
     stage.reconciler.apply(&[endpoint(engine.address)]);
     stage.ready(1).await;
     // the first page may come before the block size is known
