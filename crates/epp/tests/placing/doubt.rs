@@ -14,7 +14,7 @@ use crate::{
 /// Idle engines are read once and then not again while a test runs.
 const ONCE: Scrape = Scrape {
     busy: Duration::from_millis(100),
-    idle: Duration::from_secs(3_600),
+    idle: Duration::from_hours(1),
     ..SCRAPE
 };
 
