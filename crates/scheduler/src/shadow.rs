@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use lmetric_prefix::SourceId;
 use rand::{SeedableRng, rngs::SmallRng};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     EndpointId, HotspotAction, PickRequest, SchedulerConfig, Time,
@@ -22,7 +22,7 @@ use crate::{
 const SEED: u64 = 0x5ad0;
 
 /// What one of the two policies came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Side {
     /// Requests that it chose an endpoint for.
     pub picks: u64,
@@ -31,7 +31,7 @@ pub struct Side {
 }
 
 /// One endpoint under both policies.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShadowEndpoint {
     /// `ip:port`.
     pub address: SocketAddr,
@@ -44,7 +44,7 @@ pub struct ShadowEndpoint {
 }
 
 /// The shadow beside the live policy since it was configured.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShadowView {
     /// The live policy, with parameters that differ from its source's.
     pub live_policy: String,

@@ -4,7 +4,7 @@ mod decision;
 mod shadow;
 
 pub use decision::Decisions;
-pub use shadow::{Shadow, ShadowEndpoint, ShadowPage, Side};
+pub use shadow::ShadowPage;
 
 use std::{io::Write, process::ExitCode, time::Duration};
 
@@ -97,7 +97,7 @@ async fn shadow(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()> 
     if args.json {
         as_it_is(&body, out)?;
     } else {
-        shadow.print(out)?;
+        shadow::Shown(&shadow).print(out)?;
     }
     Ok(())
 }

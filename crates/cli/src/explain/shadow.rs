@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use lmetric_scheduler::{ShadowEndpoint, ShadowView, Side};
 use serde::Deserialize;
 
 use crate::units::{grouped, short_count};
@@ -10,86 +11,47 @@ use crate::units::{grouped, short_count};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct ShadowPage {
     /// None where none is configured.
-    pub shadow: Option<Shadow>,
+    pub shadow: Option<ShadowView>,
 }
 
-/// The shadow beside the live policy (`lmetric_scheduler::ShadowView`).
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Shadow {
-    /// The live policy.
-    pub live_policy: String,
-    /// The shadow.
-    pub shadow_policy: String,
-    /// Requests that both chose for.
-    pub picks: u64,
-    /// Of these, for which they chose alike.
-    pub agreed: u64,
-    /// Prompt tokens of all of them.
-    pub prompt_tokens: u64,
-    /// All picks by the live policy.
-    pub live: Side,
-    /// All by the shadow.
-    pub shadow: Side,
-    /// Coefficient of variation of picks over endpoints, live policy.
-    pub live_spread: f64,
-    /// The same for the shadow.
-    pub shadow_spread: f64,
-    /// The endpoints of now.
-    pub endpoints: Vec<ShadowEndpoint>,
-}
+/// The shadow, for a person.
+pub(super) struct Shown<'a>(pub(super) &'a ShadowView);
 
-/// One policy's figures.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-pub struct Side {
-    /// Requests.
-    pub picks: u64,
-    /// Prompt tokens that were not held where it chose.
-    pub prefill_tokens: u64,
-}
-
-/// One endpoint under both.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct ShadowEndpoint {
-    /// `ip:port`.
-    pub address: String,
-    /// Rank.
-    #[serde(default)]
-    pub rank: Option<u16>,
-    /// By the live policy.
-    pub live: Side,
-    /// By the shadow.
-    pub shadow: Side,
-}
-
-impl Shadow {
+impl Shown<'_> {
     /// The table and what it comes to.
     pub(super) fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
-        let Self {
+        let ShadowView {
             live_policy,
             shadow_policy,
             picks,
-            ..
-        } = self;
+            agreed: _,
+            prompt_tokens: _,
+            live,
+            shadow,
+            live_spread,
+            shadow_spread,
+            endpoints,
+        } = self.0;
         writeln!(
             out,
             "live {live_policy} · shadow {shadow_policy} · {} requests\n",
             grouped(*picks)
         )?;
-        let names: Vec<String> = self.endpoints.iter().map(ShadowEndpoint::name).collect();
+        let names: Vec<String> = endpoints.iter().map(name).collect();
         let width = names.iter().map(String::len).max().unwrap_or(0).max(8);
         writeln!(
             out,
             "  {:width$}  {:>17}  {:>17}  {:>12}  {:>12}",
             "endpoint", "live picks", "shadow picks", "live prefill", "shadow would"
         )?;
-        for (name, endpoint) in names.iter().zip(&self.endpoints) {
+        for (name, endpoint) in names.iter().zip(endpoints) {
             self.line(out, name, width, &endpoint.live, &endpoint.shadow)?;
         }
-        self.line(out, "all", width, &self.live, &self.shadow)?;
+        self.line(out, "all", width, live, shadow)?;
         writeln!(
             out,
             "  {:width$}  {:>17.3}  {:>17.3}",
-            "spread", self.live_spread, self.shadow_spread
+            "spread", live_spread, shadow_spread
         )?;
         writeln!(out, "\n{}", self.sentence())?;
         writeln!(
@@ -107,7 +69,7 @@ impl Shadow {
         live: &Side,
         shadow: &Side,
     ) -> std::io::Result<()> {
-        let share = |picks: u64| 100.0 * picks as f64 / self.picks.max(1) as f64;
+        let share = |picks: u64| 100.0 * picks as f64 / self.0.picks.max(1) as f64;
         writeln!(
             out,
             "  {name:width$}  {:>10} {:>4.0} %  {:>10} {:>4.0} %  {:>12}  {:>12}",
@@ -122,7 +84,7 @@ impl Shadow {
 
     /// What the figures come to.
     fn sentence(&self) -> String {
-        let Self {
+        let ShadowView {
             live_policy,
             shadow_policy,
             picks,
@@ -133,7 +95,7 @@ impl Shadow {
             live_spread,
             shadow_spread,
             endpoints: _,
-        } = self;
+        } = self.0;
         if *picks == 0 {
             return "No request was placed yet; send some through the gateway.".to_owned();
         }
@@ -164,12 +126,10 @@ impl Shadow {
     }
 }
 
-impl ShadowEndpoint {
-    fn name(&self) -> String {
-        match self.rank {
-            Some(rank) => format!("{} rank {rank}", self.address),
-            None => self.address.clone(),
-        }
+fn name(endpoint: &ShadowEndpoint) -> String {
+    match endpoint.rank {
+        Some(rank) => format!("{} rank {rank}", endpoint.address),
+        None => endpoint.address.to_string(),
     }
 }
 
@@ -187,7 +147,7 @@ mod tests {
     fn a_table_and_a_sentence_say_what_the_shadow_would_have_done() {
         let page: ShadowPage = serde_json::from_str(PAGE).unwrap();
         let mut out = Vec::new();
-        page.shadow.unwrap().print(&mut out).unwrap();
+        Shown(&page.shadow.unwrap()).print(&mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
@@ -215,6 +175,6 @@ mod tests {
         let mut page: ShadowPage = serde_json::from_str(PAGE).unwrap();
         let shadow = page.shadow.as_mut().unwrap();
         shadow.picks = 0;
-        assert!(shadow.sentence().starts_with("No request was placed yet"));
+        assert!(Shown(shadow).sentence().starts_with("No request was placed yet"));
     }
 }
