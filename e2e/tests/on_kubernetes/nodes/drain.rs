@@ -15,7 +15,8 @@ use crate::watch::Watch;
 
 /// Tokens of a stream of 6 s.
 const TOKENS: u32 = 100;
-const EVERY: Duration = Duration::from_millis(500);
+/// So often that each engine gets some before the drain: a few streams would all go to those that hold the chat template's first block.
+const EVERY: Duration = Duration::from_millis(200);
 /// Between two counts of the engines.
 const LOOK: Duration = Duration::from_millis(200);
 
