@@ -63,7 +63,7 @@ struct Told {
 
 impl Told {
     fn wants(&self, name: &str) -> bool {
-        name.contains(&self.only)
+        name.contains(&self.only) || self.only.starts_with(name)
     }
 
     fn add(&mut self, figure: Figure) {
@@ -134,7 +134,6 @@ fn pick(told: &mut Told, runs: usize) {
         let (fleet, _feeds) = picks::filled(&workload, 1_000);
         told.add(picks::figure(&fleet, &workload, "pick/8k/1000", 8_192, runs));
     }
-    let _ = args;
 }
 
 fn growth(told: &mut Told, runs: usize) {
