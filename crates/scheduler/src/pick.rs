@@ -303,7 +303,7 @@ fn look_up_chain(
     for (source, run) in scratch.sources.iter().zip(&mut scratch.found) {
         if let Some(endpoint) = state.fleet.at(*source) {
             let claims = &endpoint.claims;
-            *run = held_run(&state.slab, claims, index, *source, keys, *run as usize) as u32;
+            *run = held_run(claims, index, *source, keys, *run as usize) as u32;
         }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) use spaces::{SpaceId, Spaces};
 use crate::{
     Time,
     config::Pace,
-    ledger::{Claims, Load, ReservationId, WorkClock},
+    ledger::{Claims, Load, WorkClock},
 };
 
 /// An endpoint's slot (= its [`SourceId`]) and the generation of that slot: a stale id never meets a newer endpoint.
@@ -123,8 +123,6 @@ pub(crate) struct Endpoint {
     /// Slab numbers of its open reservations, in no order.
     pub(crate) open: Vec<u32>,
     pub(crate) claims: Claims,
-    /// Reservations whose predicted hit is not claimed yet; may name closed ones.
-    pub(crate) unclaimed: Vec<ReservationId>,
     pub(crate) clock: WorkClock,
     pub(crate) rate: Rate,
     pub(crate) foreign: Foreign,
@@ -152,7 +150,6 @@ impl Endpoint {
             load: Load::default(),
             open: Vec::new(),
             claims: Claims::default(),
-            unclaimed: Vec::new(),
             clock: WorkClock::default(),
             rate: Rate::default(),
             foreign: Foreign::default(),

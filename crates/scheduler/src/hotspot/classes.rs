@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use lmetric_prefix::BlockKey;
 
-use crate::{Time, ledger::KeyMap};
+use super::key_map::KeyMap;
+use crate::Time;
 
 const MOST: usize = 256;
 /// Parts of the window; weight leaves it part by part.

@@ -4,7 +4,8 @@ use std::{collections::VecDeque, time::Duration};
 
 use lmetric_prefix::BlockKey;
 
-use crate::{Time, ledger::KeyMap};
+use super::key_map::KeyMap;
+use crate::Time;
 
 /// Prefixes remembered, over all arrivals in the window; beyond that the oldest arrivals are forgotten early.
 const MOST_PREFIXES: usize = 1 << 18;

@@ -44,7 +44,6 @@ pub(crate) fn open(
     reservation.position = endpoint.open.len() as u32;
     reservation.by_rate = reservation.estimated || !endpoint.live;
     reservation.started = false;
-    reservation.claimed = false;
     reservation.live = endpoint.live;
     reservation.strangers = endpoint.strangers;
     let id = reservation.id;
@@ -60,13 +59,10 @@ pub(crate) fn open(
     for (at, run) in (0..reservation.tracks.len()).zip(runs) {
         let track = &mut reservation.tracks[at];
         track.settle(endpoint.space, run);
-        for (position, key) in (track.reach..).zip(&track.keys()[track.reach as usize..]) {
-            let claim = Claim {
-                place,
-                track: at as u32,
-                position,
-            };
-            endpoint.claims.add(*key, claim);
+        if let Some(chain) = track.chain() {
+            endpoint
+                .claims
+                .set(place, at as u32, chain, track.low(), track.reach);
         }
         let q = if reservation.output { 0 } else { track.uncached() };
         let is_tail = !reservation.by_rate && q > 0 && track.is_full_hit();
@@ -89,18 +85,10 @@ pub(crate) fn open(
     if reservation.by_rate && reservation.q > 0 {
         endpoint.clock.fall(id);
     }
-    if reservation.tracks.iter().any(|track| track.reach > 0) {
-        endpoint.unclaimed.push(id);
-    }
     endpoint.peak.set(endpoint.load.bs, now);
 
-    // lists that may name closed reservations are swept when most of them could be
+    // the clock's list may name closed reservations; it is swept when most of them could be
     let (slot, most) = (endpoint.id.slot, 2 * endpoint.open.len() + 16);
-    if endpoint.unclaimed.len() > most {
-        endpoint
-            .unclaimed
-            .retain(|id| is_on(slab, *id, slot).is_some_and(|found| !found.claimed));
-    }
     if endpoint.clock.len() > most {
         endpoint
             .clock
@@ -111,37 +99,6 @@ pub(crate) fn open(
 /// The reservation `id`, if it is open on the endpoint at `slot`.
 fn is_on(slab: &Slab, id: ReservationId, slot: SourceId) -> Option<&Reservation> {
     slab.get(slab.place(id)?).filter(|found| found.slot == Some(slot))
-}
-
-/// Claims the blocks of predicted hits too, for every reservation that has not done so and has not started.
-pub(crate) fn claim_hits(slab: &mut Slab, endpoint: &mut Endpoint) {
-    for id in endpoint.unclaimed.drain(..) {
-        let Some(place) = slab.place(id) else {
-            continue;
-        };
-        let Some(reservation) = slab.get_mut(place) else {
-            continue;
-        };
-        if reservation.slot != Some(endpoint.id.slot) || reservation.claimed {
-            continue;
-        }
-        reservation.claimed = true;
-        for (at, track) in reservation.tracks.iter_mut().enumerate() {
-            if track.start.is_some() {
-                continue;
-            }
-            let low = track.low;
-            track.low = 0;
-            for (position, key) in track.keys()[..low as usize].iter().enumerate() {
-                let claim = Claim {
-                    place,
-                    track: at as u32,
-                    position: position as u32,
-                };
-                endpoint.claims.add(*key, claim);
-            }
-        }
-    }
 }
 
 /// Takes the reservation at `place` off `endpoint`; its load is gone, whatever state it was in. When it ends with
@@ -157,16 +114,14 @@ pub(crate) fn detach(
     let Some(reservation) = slab.get_mut(place) else {
         return;
     };
-    let mut unstored: SmallVec<[BlockKey; 1]> = SmallVec::new();
+    let mut unstored: SmallVec<[(u32, BlockKey); 1]> = SmallVec::new();
     for at in 0..reservation.tracks.len() {
         reservation.set_q(at, 0, &mut endpoint.load);
         reservation.set_by_clock(at, false, &mut endpoint.load);
         let track = &mut reservation.tracks[at];
-        unstored.extend(track.keys().get(track.reach as usize).copied());
-        for key in &track.keys()[track.low as usize..] {
-            endpoint.claims.remove(*key, place, at as u32);
-        }
-        track.low = track.blocks();
+        let key = track.keys().get(track.reach as usize);
+        unstored.extend(key.map(|key| (track.reach, *key)));
+        endpoint.claims.remove(place, at as u32);
     }
     endpoint.load.bs -= u64::from(reservation.weight);
     endpoint.load.tokens -= reservation.tokens();
@@ -183,8 +138,8 @@ pub(crate) fn detach(
     }
     endpoint.peak.set(endpoint.load.bs, now);
     if overlay && !endpoint.open.is_empty() {
-        for key in unstored {
-            charge_again(slab, endpoint, index, key);
+        for (position, key) in unstored {
+            charge_again(slab, endpoint, index, position, key);
         }
     }
 }
@@ -202,13 +157,12 @@ pub(crate) fn close(
     slab.take(place)
 }
 
-/// The filler of `key` and what follows it is gone: predicts anew for those that counted on it, oldest first, so
+/// The filler of block `key` at `position` and of what follows is gone: predicts anew for those that counted on it, oldest first, so
 /// that the first of them fills for the others.
-fn charge_again(slab: &mut Slab, endpoint: &mut Endpoint, index: &SharedIndex, key: BlockKey) {
-    claim_hits(slab, endpoint);
+fn charge_again(slab: &mut Slab, endpoint: &mut Endpoint, index: &SharedIndex, position: u32, key: BlockKey) {
     let mut counted: SmallVec<[(ReservationId, Claim); 8]> = endpoint
         .claims
-        .on(key)
+        .at(position, key)
         .filter_map(|claim| {
             let reservation = slab.get(claim.place)?;
             let track = &reservation.tracks[claim.track as usize];
@@ -230,7 +184,7 @@ fn charge_again(slab: &mut Slab, endpoint: &mut Endpoint, index: &SharedIndex, k
         let known = &track.keys()[..track.reach as usize];
         let slot = endpoint.id.slot;
         let run = index.run_from(slot, known, 0);
-        let run = held_run(slab, &endpoint.claims, &index, slot, known, run) as u32;
+        let run = held_run(&endpoint.claims, &index, slot, known, run) as u32;
         let Some(reservation) = slab.get_mut(claim.place) else {
             continue;
         };
@@ -239,6 +193,11 @@ fn charge_again(slab: &mut Slab, endpoint: &mut Endpoint, index: &SharedIndex, k
             let more = (track.reach - run) * track.block_tokens();
             track.reach = run;
             track.predicted = run;
+            if let Some(chain) = track.chain() {
+                endpoint
+                    .claims
+                    .set(claim.place, claim.track, chain, track.low(), run);
+            }
             if reservation.by_rate {
                 let q = track.q + more;
                 reservation.set_q(at, q, &mut endpoint.load);

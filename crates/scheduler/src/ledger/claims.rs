@@ -1,35 +1,13 @@
 //! Which open reservations of one endpoint have a block in their prompt, and where.
 //!
-//! A hash map from key to the head of a list in an arena; both keep their memory, so a claim costs no allocation. A prompt
-//! claims its outstanding blocks when it is picked, and those of its predicted hit when the next event arrives.
+//! Each prompt claims a run: all its blocks before its first own event, those from its reach on afterwards. Keys are chained,
+//! so a block stands at the same position in every prompt that has it, and prompts that share a block share all before it. That
+//! makes a dense list of runs enough: a pick compares one key for each of them (its *front*, the first outstanding block), and a
+//! stored run of blocks is located once, by its first block. Nothing is kept for each block.
 
-use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 
-use hashbrown::HashMap;
-use lmetric_prefix::BlockKey;
-
-/// Keys are hashes already.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
-    }
-}
-
-/// A map whose keys are block keys.
-pub(crate) type KeyMap<V> = HashMap<BlockKey, V, BuildHasherDefault<KeyHasher>>;
+use lmetric_prefix::{BlockKey, Chain};
 
 /// Block `position` of prompt `track` of the reservation at `place`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,130 +17,285 @@ pub(crate) struct Claim {
     pub(crate) position: u32,
 }
 
-const NONE: u32 = u32::MAX;
-
+/// The first outstanding block of a run; a position past the last block's when none is.
 #[derive(Clone, Copy, Debug)]
-struct Node {
-    claim: Claim,
-    next: u32,
+struct Front {
+    key: BlockKey,
+    position: u32,
 }
 
-/// Claims of one endpoint's open reservations.
 #[derive(Debug)]
-pub(crate) struct Claims {
-    heads: KeyMap<u32>,
-    nodes: Vec<Node>,
-    free: u32,
+struct Run {
+    place: u32,
+    track: u32,
+    /// First block that is claimed.
+    low: u32,
+    chain: Arc<Chain>,
 }
 
-impl Default for Claims {
-    fn default() -> Self {
-        Self {
-            heads: KeyMap::default(),
-            nodes: Vec::new(),
-            free: NONE,
+impl Run {
+    fn keys(&self) -> &[BlockKey] {
+        &self.chain.keys
+    }
+
+    fn claim(&self, position: u32) -> Claim {
+        Claim {
+            place: self.place,
+            track: self.track,
+            position,
         }
     }
+}
+
+/// Claims of one endpoint's open reservations; all operations are O(runs), [`Claims::position`] O(blocks) when it finds nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    runs: Vec<Run>,
+    /// Of each run.
+    fronts: Vec<Front>,
 }
 
 impl Claims {
     pub(crate) fn is_empty(&self) -> bool {
-        self.heads.is_empty()
+        self.runs.is_empty()
     }
 
-    pub(crate) fn add(&mut self, key: BlockKey, claim: Claim) {
-        let head = self.heads.entry(key).or_insert(NONE);
-        let node = Node { claim, next: *head };
-        if self.free == NONE {
-            *head = self.nodes.len() as u32;
-            self.nodes.push(node);
-        } else {
-            *head = self.free;
-            let reused = &mut self.nodes[self.free as usize];
-            self.free = reused.next;
-            *reused = node;
-        }
-    }
-
-    /// Takes a claim away. O(claims on `key`).
-    pub(crate) fn remove(&mut self, key: BlockKey, place: u32, track: u32) {
-        let hashbrown::hash_map::Entry::Occupied(mut head) = self.heads.entry(key) else {
+    /// Claims a prompt: its blocks from `low` on, of which those from `reach` on are outstanding. Instead of what it claimed
+    /// before; nothing when `low` is its end.
+    pub(crate) fn set(&mut self, place: u32, track: u32, chain: &Arc<Chain>, low: u32, reach: u32) {
+        let at = self.find(place, track);
+        if low as usize >= chain.keys.len() {
+            if let Some(at) = at {
+                self.drop_run(at);
+            }
             return;
-        };
-        let mut before = NONE;
-        let mut at = *head.get();
-        while at != NONE {
-            let Node { claim, next } = self.nodes[at as usize];
-            if claim.place == place && claim.track == track {
-                match (before, next) {
-                    (NONE, NONE) => {
-                        head.remove();
-                    }
-                    (NONE, next) => *head.get_mut() = next,
-                    (before, next) => self.nodes[before as usize].next = next,
-                }
-                self.nodes[at as usize].next = self.free;
-                self.free = at;
-                break;
-            }
-            before = at;
-            at = next;
         }
-        // a burst may have grown the arena far beyond what is usual; start small again
-        if self.heads.is_empty() {
-            self.nodes.clear();
-            self.free = NONE;
-            if self.nodes.capacity() > 1 << 16 {
-                self.nodes.shrink_to(1 << 12);
-                self.heads.shrink_to(1 << 12);
+        let front = Front {
+            key: chain.keys.get(reach as usize).copied().unwrap_or(chain.root),
+            position: reach,
+        };
+        match at {
+            Some(at) => {
+                self.runs[at].low = low;
+                self.fronts[at] = front;
+            }
+            None => {
+                self.runs.push(Run {
+                    place,
+                    track,
+                    low,
+                    chain: Arc::clone(chain),
+                });
+                self.fronts.push(front);
             }
         }
     }
 
-    /// The claims on `key`, newest first.
-    pub(crate) fn on(&self, key: BlockKey) -> impl Iterator<Item = Claim> + '_ {
-        let mut at = self.heads.get(&key).copied().unwrap_or(NONE);
-        std::iter::from_fn(move || {
-            let Node { claim, next } = *self.nodes.get(at as usize)?;
-            at = next;
-            Some(claim)
+    /// The prompt claims nothing any more.
+    pub(crate) fn remove(&mut self, place: u32, track: u32) {
+        if let Some(at) = self.find(place, track) {
+            self.drop_run(at);
+        }
+    }
+
+    /// Where `key` stands in the prompts that have it, claimed or not. None when no prompt has it.
+    pub(crate) fn position(&self, key: BlockKey) -> Option<u32> {
+        let front = self
+            .fronts
+            .iter()
+            .zip(&self.runs)
+            .find(|(front, run)| front.key == key && (front.position as usize) < run.keys().len());
+        if let Some((front, _)) = front {
+            return Some(front.position);
+        }
+        self.runs.iter().find_map(|run| place_in(run.keys(), key))
+    }
+
+    /// The claims on the block `key` at `position`.
+    pub(crate) fn at(&self, position: u32, key: BlockKey) -> impl Iterator<Item = Claim> + '_ {
+        self.runs
+            .iter()
+            .filter(move |run| run.low <= position && run.keys().get(position as usize) == Some(&key))
+            .map(move |run| run.claim(position))
+    }
+
+    /// Whether somebody claims `key`.
+    pub(crate) fn any_on(&self, key: BlockKey) -> bool {
+        self.position(key)
+            .is_some_and(|position| self.at(position, key).next().is_some())
+    }
+
+    /// The prompts that have the first of `stored` at `position`, and where each ceases to agree with it (its own positions).
+    pub(crate) fn sharing<'a>(
+        &'a self,
+        position: u32,
+        stored: &'a [(BlockKey, BlockKey)],
+    ) -> impl Iterator<Item = (Claim, u32)> + 'a {
+        self.runs.iter().filter_map(move |run| {
+            let keys = run.keys().get(position as usize..)?;
+            let first = stored.first()?.1;
+            if *keys.first()? != first {
+                return None;
+            }
+            let same = agreement(keys, |at| stored.get(at).map(|(_, key)| *key));
+            Some((run.claim(position), position + same as u32))
         })
     }
+
+    /// First block that the prompt of `claim` claims; past its end when it claims nothing.
+    pub(crate) fn low(&self, claim: Claim) -> u32 {
+        self.find(claim.place, claim.track)
+            .map_or(u32::MAX, |at| self.runs[at].low)
+    }
+
+    /// The claims on `key` of prompts whose last full block it is.
+    pub(crate) fn ending(&self, key: BlockKey) -> impl Iterator<Item = Claim> + '_ {
+        self.runs
+            .iter()
+            .filter(move |run| run.keys().last() == Some(&key))
+            .map(|run| run.claim(run.keys().len() as u32 - 1))
+    }
+
+    /// End of the run of outstanding blocks that begins with block `at` of `keys`, if some reservation fills that block.
+    pub(crate) fn filled(&self, keys: &[BlockKey], at: usize) -> Option<usize> {
+        self.fronts.iter().zip(&self.runs).find_map(|(front, run)| {
+            let position = front.position as usize;
+            // who shares a block shares those before it
+            if position > at || keys[position] != front.key || run.keys().get(at) != Some(&keys[at]) {
+                return None;
+            }
+            let rest = &run.keys()[at..];
+            Some(at + agreement(rest, |more| keys.get(at + more).copied()))
+        })
+    }
+
+    fn find(&self, place: u32, track: u32) -> Option<usize> {
+        self.runs
+            .iter()
+            .position(|run| run.place == place && run.track == track)
+    }
+
+    fn drop_run(&mut self, at: usize) {
+        self.runs.swap_remove(at);
+        self.fronts.swap_remove(at);
+    }
+}
+
+/// Length of the common beginning of two chains that agree on their first block. Chained keys never agree again once they differ.
+fn agreement(left: &[BlockKey], right: impl Fn(usize) -> Option<BlockKey>) -> usize {
+    let agrees = |at: usize| right(at) == Some(left[at]);
+    if agrees(left.len() - 1) {
+        return left.len();
+    }
+    let (mut agree, mut differ) = (1, left.len() - 1);
+    while agree < differ {
+        let middle = agree + (differ - agree) / 2;
+        if agrees(middle) {
+            agree = middle + 1;
+        } else {
+            differ = middle;
+        }
+    }
+    agree.min(left.len())
+}
+
+/// Searches without branching inside of a stretch, so that the compiler compares several keys at once.
+fn place_in(keys: &[BlockKey], key: BlockKey) -> Option<u32> {
+    const STRETCH: usize = 32;
+    for (number, stretch) in keys.chunks(STRETCH).enumerate() {
+        let found = stretch.iter().fold(false, |found, one| found | (*one == key));
+        if found {
+            let within = stretch.iter().position(|one| *one == key)?;
+            return Some((number * STRETCH + within) as u32);
+        }
+    }
+    None
 }
 
 #[cfg(test)]
 mod tests {
+    use lmetric_prefix::BlockSize;
     use proptest::prelude::*;
 
     use super::*;
 
+    /// Prompts over few tokens, so that many share a beginning.
+    fn chain(tokens: &[u32]) -> Arc<Chain> {
+        let size = BlockSize::new(1).expect("not zero");
+        Arc::new(Chain::new(BlockKey::from_raw(1), size, tokens))
+    }
+
+    fn prompts() -> impl Strategy<Value = Vec<(Vec<u32>, u32, u32)>> {
+        // long ones are a common beginning with one token changed
+        let prompt = (0_usize..90, 0_usize..90, 0_u32..3).prop_map(|(length, at, token)| {
+            let mut tokens = vec![0; length];
+            if let Some(changed) = tokens.get_mut(at) {
+                *changed = token;
+            }
+            tokens
+        });
+        prop::collection::vec((prompt, 0_u32..90, 0_u32..90), 1..8)
+    }
+
     proptest! {
         #[test]
-        fn claims_equal_a_plain_list(steps in prop::collection::vec((any::<bool>(), 0_u64..6, 0_u32..5), 1..200)) {
+        fn claims_equal_a_plain_list_of_blocks(prompts in prompts(), asked in (0_usize..90, 0_usize..90, 0_u32..3)) {
             let mut claims = Claims::default();
-            let mut plain: Vec<(u64, Claim)> = Vec::new();
-            for (add, key, place) in steps {
-                let held = plain.iter().position(|(k, c)| *k == key && c.place == place);
-                match (add, held) {
-                    (true, None) => {
-                        let claim = Claim { place, track: 0, position: 7 };
-                        claims.add(BlockKey::from_raw(key), claim);
-                        plain.push((key, claim));
-                    }
-                    (false, _) => {
-                        claims.remove(BlockKey::from_raw(key), place, 0);
-                        plain.retain(|(k, c)| *k != key || c.place != place);
-                    }
-                    (true, Some(_)) => {}
-                }
-                for key in 0..6 {
-                    let found: Vec<Claim> = claims.on(BlockKey::from_raw(key)).collect();
-                    let expected: Vec<Claim> =
-                        plain.iter().rev().filter(|(k, _)| *k == key).map(|(_, c)| *c).collect();
-                    prop_assert_eq!(found, expected);
-                }
-                prop_assert_eq!(claims.is_empty(), plain.is_empty());
+            let mut plain: Vec<(BlockKey, Claim)> = Vec::new();
+            let mut fillers: Vec<(Arc<Chain>, usize)> = Vec::new();
+            for (place, (tokens, low, more)) in prompts.iter().enumerate() {
+                let chain = chain(tokens);
+                let reach = low + more;
+                claims.set(place as u32, 0, &chain, 0, 0);
+                claims.set(place as u32, 0, &chain, *low, reach);
+                let blocks = chain.keys.iter().enumerate().skip(*low as usize);
+                plain.extend(blocks.map(|(at, key)| (*key, Claim { place: place as u32, track: 0, position: at as u32 })));
+                fillers.push((chain, reach as usize));
             }
+            let (length, at, token) = asked;
+            let mut tokens = vec![0; length];
+            if let Some(changed) = tokens.get_mut(at) {
+                *changed = token;
+            }
+            let asked = chain(&tokens);
+            let sorted = |mut claims: Vec<Claim>| {
+                claims.sort_unstable_by_key(|claim| (claim.place, claim.position));
+                claims
+            };
+            for (position, key) in asked.keys.iter().enumerate() {
+                let expected = sorted(plain.iter().filter(|(known, _)| known == key).map(|(_, claim)| *claim).collect());
+                prop_assert_eq!(sorted(claims.at(position as u32, *key).collect()), expected.clone());
+                prop_assert_eq!(claims.any_on(*key), !expected.is_empty());
+                if let Some(found) = claims.position(*key) {
+                    prop_assert_eq!(found as usize, position);
+                }
+                let longest = fillers.iter().filter(|(chain, reach)| {
+                    *reach <= position && chain.keys.get(position) == Some(key)
+                }).map(|(chain, _)| chain.keys.iter().zip(&asked.keys).take_while(|(one, two)| one == two).count()).max();
+                // one of them is as good as the longest: whoever asks goes on from its end
+                let mut reached = None;
+                let mut from = position;
+                while let Some(end) = (from < asked.keys.len()).then(|| claims.filled(&asked.keys, from)).flatten() {
+                    prop_assert!(end > from);
+                    (from, reached) = (end, Some(end));
+                    if reached >= longest {
+                        break;
+                    }
+                }
+                prop_assert_eq!(reached, longest);
+            }
+            let stored: Vec<_> = asked.keys.iter().map(|key| (BlockKey::from_raw(0), *key)).collect();
+            for position in 0..stored.len() {
+                for (claim, end) in claims.sharing(position as u32, &stored[position..]) {
+                    let (chain, _) = &fillers[claim.place as usize];
+                    let same = chain.keys.iter().zip(&asked.keys).take_while(|(one, two)| one == two).count();
+                    prop_assert_eq!(end as usize, same);
+                }
+            }
+            for place in 0..prompts.len() as u32 {
+                claims.remove(place, 0);
+            }
+            prop_assert!(claims.is_empty());
         }
     }
 }

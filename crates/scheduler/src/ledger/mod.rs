@@ -14,7 +14,7 @@ mod slab;
 
 pub(crate) use account::{Load, close, detach, end_output, follow_by_rate, open};
 pub(crate) use answers::Answers;
-pub(crate) use claims::{Claims, KeyMap};
+pub(crate) use claims::Claims;
 pub(crate) use clock::{Rates, WorkClock, advance};
 pub(crate) use overlay::held_run;
 pub use progress::Computed;

@@ -7,12 +7,11 @@
 
 use lmetric_prefix::{BlockKey, PrefixIndex, SourceId};
 
-use super::{Claims, Slab};
+use super::Claims;
 
 /// How many leading `keys` the endpoint at `slot` holds or is about to fill, if it holds the first `run`.
-/// O((fillers met + 1) · (look-up + log blocks)).
+/// O((fillers met + 1) · (claimed prompts + look-up + log blocks)).
 pub(crate) fn held_run(
-    slab: &Slab,
     claims: &Claims,
     index: &PrefixIndex,
     slot: SourceId,
@@ -20,36 +19,11 @@ pub(crate) fn held_run(
     run: usize,
 ) -> usize {
     let mut at = run;
-    if claims.is_empty() {
-        return at;
-    }
     while at < keys.len() {
-        let Some(end) = filled_run(slab, claims, keys, at) else {
+        let Some(end) = claims.filled(keys, at) else {
             break;
         };
         at = index.run_from(slot, keys, end);
     }
     at
-}
-
-/// End of the run of outstanding blocks that begins at `at`, if some reservation fills that block.
-fn filled_run(slab: &Slab, claims: &Claims, keys: &[BlockKey], at: usize) -> Option<usize> {
-    claims.on(keys[at]).find_map(|claim| {
-        let track = &slab.get(claim.place)?.tracks[claim.track as usize];
-        (claim.position >= track.reach).then(|| shared(track.keys(), keys, at))
-    })
-}
-
-/// Length of the common prefix of two chains that agree on block `at`. Chained keys never agree again once they differ.
-fn shared(left: &[BlockKey], right: &[BlockKey], at: usize) -> usize {
-    let (mut agree, mut differ) = (at + 1, left.len().min(right.len()));
-    while agree < differ {
-        let middle = agree + (differ - agree) / 2;
-        if left[middle] == right[middle] {
-            agree = middle + 1;
-        } else {
-            differ = middle;
-        }
-    }
-    agree
 }

@@ -3,12 +3,7 @@
 use lmetric_prefix::BlockKey;
 use smallvec::SmallVec;
 
-use super::{
-    Answers, Slab,
-    account::{begin, claim_hits},
-    claims::Claim,
-    clock::Tail,
-};
+use super::{Answers, Slab, account::begin, claims::Claim, clock::Tail};
 use crate::{Time, endpoint::Endpoint};
 
 /// When blocks were computed that an engine tells of.
@@ -36,65 +31,95 @@ pub(crate) fn stored(
             endpoint.rate.add(blocks.len() as u64 * u64::from(size.get()));
         }
     }
-    claim_hits(slab, endpoint);
     for (_, blocks) in parts {
         answers.stored(endpoint.id.slot, &endpoint.claims, blocks);
     }
     if endpoint.claims.is_empty() {
         return;
     }
-    let mut previous = None;
-    for &(parent, key) in parts.iter().flat_map(|(_, blocks)| *blocks) {
-        let begins_run = previous != Some(parent);
-        if begins_run {
-            child_stored(slab, endpoint, parent);
-        }
-        previous = Some(key);
-        block_stored(slab, endpoint, key, begins_run, now);
+    let blocks: SmallVec<[(BlockKey, BlockKey); 64]> =
+        parts.iter().flat_map(|(_, blocks)| *blocks).copied().collect();
+    for run in blocks.chunk_by(|(_, before), (parent, _)| before == parent) {
+        run_stored(slab, endpoint, run, now);
     }
 }
 
 /// Runs of at least two blocks that no open reservation claims: prompts that we do not know. A lone block is decoded output as a rule.
 fn strangers(endpoint: &Endpoint, blocks: &[(BlockKey, BlockKey)]) -> u64 {
-    let (mut count, mut length, mut claimed, mut previous) = (0, 0, false, None);
-    for &(parent, key) in blocks {
-        if previous != Some(parent) {
-            count += u64::from(length >= 2 && !claimed);
-            (length, claimed) = (0, false);
-        }
-        previous = Some(key);
-        length += 1;
-        claimed |= endpoint.claims.on(key).next().is_some();
-    }
-    count + u64::from(length >= 2 && !claimed)
+    blocks
+        .chunk_by(|(_, before), (parent, _)| before == parent)
+        .filter(|run| run.len() >= 2 && !is_claimed(endpoint, run))
+        .count() as u64
 }
 
-fn block_stored(slab: &mut Slab, endpoint: &mut Endpoint, key: BlockKey, begins_run: bool, now: Time) {
-    let claims: SmallVec<[Claim; 8]> = endpoint.claims.on(key).collect();
-    let fills = |slab: &Slab, claim: &Claim| {
-        slab.get(claim.place)
-            .is_some_and(|found| claim.position >= found.tracks[claim.track as usize].reach)
+/// Whether somebody claims a block of a run.
+fn is_claimed(endpoint: &Endpoint, run: &[(BlockKey, BlockKey)]) -> bool {
+    let claims = &endpoint.claims;
+    let Some(position) = run.first().and_then(|(_, first)| claims.position(*first)) else {
+        return false;
     };
-    let fillers = claims.iter().filter(|claim| fills(slab, claim)).count();
-    let mut own: SmallVec<[Claim; 8]> = SmallVec::new();
-    for claim in claims {
-        let is_filler = fills(slab, &claim);
-        let Some(track) = slab
-            .get(claim.place)
-            .map(|found| &found.tracks[claim.track as usize])
-        else {
-            continue;
-        };
-        let is_own = match track.start {
-            // a run that begins further on was hit up to there
-            Some(_) => claim.position == track.reach || (begins_run && claim.position > track.reach),
-            // at or before the predicted hit it is its own only if nobody else is filling it
-            None => is_filler || fillers == 0,
-        };
-        if is_own {
-            own.push(claim);
-        }
+    let last = position + run.len() as u32 - 1;
+    claims
+        .sharing(position, run)
+        .any(|(claim, end)| claims.low(claim) < end.min(last + 1))
+}
+
+/// Blocks that follow each other were stored.
+fn run_stored(slab: &mut Slab, endpoint: &mut Endpoint, run: &[(BlockKey, BlockKey)], now: Time) {
+    let Some(&(parent, first)) = run.first() else {
+        return;
+    };
+    child_stored(slab, endpoint, parent);
+    let Some(position) = endpoint.claims.position(first) else {
+        return;
+    };
+    let sharing: SmallVec<[(Claim, u32); 8]> = endpoint.claims.sharing(position, run).collect();
+    for at in 0..run.len() as u32 {
+        block_stored(slab, endpoint, &sharing, position + at, at == 0, now);
     }
+    for (claim, _) in sharing {
+        follow(slab, endpoint, claim);
+    }
+}
+
+/// Claims what its prompt may still advance over.
+fn follow(slab: &Slab, endpoint: &mut Endpoint, claim: Claim) {
+    let track = slab
+        .get(claim.place)
+        .map(|found| &found.tracks[claim.track as usize]);
+    if let Some(track) = track
+        && let Some(chain) = track.chain()
+    {
+        endpoint
+            .claims
+            .set(claim.place, claim.track, chain, track.low(), track.reach);
+    }
+}
+
+/// The block at `position` was stored; `sharing` are the prompts that it may be of, and where each of them ends to be.
+fn block_stored(
+    slab: &mut Slab,
+    endpoint: &mut Endpoint,
+    sharing: &[(Claim, u32)],
+    position: u32,
+    begins_run: bool,
+    now: Time,
+) {
+    let claims = sharing.iter().filter_map(|(claim, end)| {
+        let track = &slab.get(claim.place)?.tracks[claim.track as usize];
+        let claim = Claim { position, ..*claim };
+        (track.low() <= position && position < *end).then_some((claim, track))
+    });
+    let is_filled = claims.clone().any(|(_, track)| position >= track.reach);
+    let own: SmallVec<[Claim; 8]> = claims
+        .filter(|(_, track)| match track.start {
+            // a run that begins further on was hit up to there
+            Some(_) => position == track.reach || (begins_run && position > track.reach),
+            // at or before the predicted hit it is its own only if nobody else is filling it
+            None => position >= track.reach || !is_filled,
+        })
+        .map(|(claim, _)| claim)
+        .collect();
     for claim in own {
         reach(slab, endpoint, claim, now);
     }
@@ -119,10 +144,6 @@ fn reach(slab: &mut Slab, endpoint: &mut Endpoint, claim: Claim, now: Time) {
     }
     let track = &mut reservation.tracks[at];
     track.reach = claim.position + 1;
-    let low = std::mem::replace(&mut track.low, track.reach);
-    for key in &track.keys()[low as usize..track.reach as usize] {
-        endpoint.claims.remove(*key, claim.place, claim.track);
-    }
     let q = track.q.min(track.left());
     let rest_unknown = q > 0 && track.reach == track.blocks() && !track.by_clock;
     reservation.set_q(at, q, &mut endpoint.load);
@@ -141,14 +162,7 @@ fn reach(slab: &mut Slab, endpoint: &mut Endpoint, claim: Claim, now: Time) {
 
 /// A block was stored whose parent is `key`: prompts that end there are computed.
 fn child_stored(slab: &mut Slab, endpoint: &mut Endpoint, key: BlockKey) {
-    let ended: SmallVec<[Claim; 4]> = endpoint
-        .claims
-        .on(key)
-        .filter(|claim| {
-            slab.get(claim.place)
-                .is_some_and(|found| claim.position + 1 == found.tracks[claim.track as usize].blocks())
-        })
-        .collect();
+    let ended: SmallVec<[Claim; 4]> = endpoint.claims.ending(key).collect();
     for claim in ended {
         let Some(reservation) = slab.get_mut(claim.place) else {
             continue;
@@ -158,10 +172,7 @@ fn child_stored(slab: &mut Slab, endpoint: &mut Endpoint, key: BlockKey) {
         let track = &mut reservation.tracks[at];
         track.start = track.start.or(Some(track.blocks()));
         track.reach = track.blocks();
-        let low = std::mem::replace(&mut track.low, track.reach);
-        for key in &track.keys()[low as usize..] {
-            endpoint.claims.remove(*key, claim.place, claim.track);
-        }
+        endpoint.claims.remove(claim.place, claim.track);
         reservation.set_q(at, 0, &mut endpoint.load);
     }
 }

@@ -24,8 +24,6 @@ pub(crate) struct Track {
     pub(crate) predicted: u32,
     /// Blocks that are hit or stored; those from here on are outstanding, and count as held by the overlay.
     pub(crate) reach: u32,
-    /// Claims exist for the blocks from here on.
-    pub(crate) low: u32,
     /// Where its first own run began.
     pub(crate) start: Option<u32>,
     /// Q of this prompt.
@@ -46,7 +44,6 @@ impl Track {
             tokens: *tokens,
             predicted: 0,
             reach: 0,
-            low: 0,
             start: None,
             q: 0,
             by_clock: false,
@@ -60,7 +57,6 @@ impl Track {
             .map(|at| at as u8);
         self.predicted = run.min(self.most());
         self.reach = self.predicted;
-        self.low = self.predicted;
         self.start = None;
         self.by_clock = false;
     }
@@ -80,6 +76,11 @@ impl Track {
 
     pub(crate) fn keys(&self) -> &[BlockKey] {
         self.chain().map_or(&[], |chain| &chain.keys)
+    }
+
+    /// First block that is claimed: before its first own event any may be the next that is stored.
+    pub(crate) fn low(&self) -> u32 {
+        self.start.map_or(0, |_| self.reach)
     }
 
     /// Full blocks known.
@@ -143,8 +144,6 @@ pub(crate) struct Reservation {
     pub(crate) started: bool,
     /// Generated output was seen.
     pub(crate) output: bool,
-    /// The blocks of the predicted hit are claimed too.
-    pub(crate) claimed: bool,
     /// Success or failure was counted.
     pub(crate) judged: bool,
     /// `cached_tokens` said so.
@@ -180,7 +179,6 @@ impl Reservation {
             by_rate: false,
             started: false,
             output: false,
-            claimed: false,
             judged: false,
             checked: false,
             cached: None,

@@ -141,7 +141,7 @@ impl Scheduler {
                 let keys = track.keys_in(endpoint.space);
                 let run = index.run_from(slot, keys, 0);
                 let run = if overlay {
-                    held_run(slab, &endpoint.claims, &index, slot, keys, run)
+                    held_run(&endpoint.claims, &index, slot, keys, run)
                 } else {
                     run
                 };
