@@ -153,13 +153,16 @@ impl DecisionRing {
         }
     }
 
-    /// O(candidates).
+    /// Records a choice among `count` candidates: `rank` says of a place how it compares (filtered, score), `view` how it looked.
+    /// Only the candidates that are kept are viewed. O(candidates).
     pub(crate) fn record(
         &mut self,
         record: &Record<'_>,
-        candidates: impl ExactSizeIterator<Item = (SocketAddr, CandidateView)> + Clone,
+        count: usize,
+        rank: impl Fn(usize) -> (bool, f64),
+        view: impl Fn(usize) -> (SocketAddr, CandidateView),
     ) {
-        if self.most == 0 {
+        if self.most == 0 || record.winner >= count {
             return;
         }
         let Record {
@@ -170,13 +173,11 @@ impl DecisionRing {
             tokens,
             weight,
             winner,
-            rank,
+            rank: winner_rank,
             ties,
             class,
         } = *record;
-        let Some((winner_address, _)) = candidates.clone().nth(winner) else {
-            return;
-        };
+        let (winner_address, _) = view(winner);
         let mut entry = if self.entries.len() >= self.most {
             self.entries.pop_front()
         } else {
@@ -190,7 +191,7 @@ impl DecisionRing {
             tokens: 0,
             weight,
             winner: winner_address,
-            rank,
+            rank: winner_rank,
             ties,
             candidates: Vec::new(),
             count: 0,
@@ -203,40 +204,34 @@ impl DecisionRing {
         entry.tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
         entry.weight = weight;
         entry.winner = winner_address;
-        entry.rank = rank;
+        entry.rank = winner_rank;
         entry.ties = ties;
         entry.class = class;
-        entry.count = candidates.len() as u32;
+        entry.count = count as u32;
         entry.candidates.clear();
-        if candidates.len() <= BEST {
-            entry.candidates.extend(candidates);
+        if count <= BEST {
+            entry.candidates.extend((0..count).map(view));
         } else {
-            self.keep_best(&mut entry.candidates, candidates, winner);
+            self.choose_best(count, winner, rank);
+            entry
+                .candidates
+                .extend(self.order.iter().map(|at| view(*at as usize)));
         }
         self.entries.push_back(entry);
     }
 
-    fn keep_best(
-        &mut self,
-        kept: &mut Vec<(SocketAddr, CandidateView)>,
-        candidates: impl ExactSizeIterator<Item = (SocketAddr, CandidateView)> + Clone,
-        winner: usize,
-    ) {
-        kept.extend(candidates);
+    /// Leaves the places of the best and of the winner in `order`, ascending.
+    fn choose_best(&mut self, count: usize, winner: usize, rank: impl Fn(usize) -> (bool, f64)) {
         self.order.clear();
-        self.order.extend(0..kept.len() as u32);
+        self.order.extend(0..count as u32);
         self.order.select_nth_unstable_by(BEST, |left, right| {
-            better(&kept[*left as usize].1, &kept[*right as usize].1)
+            better(rank(*left as usize), rank(*right as usize))
         });
         self.order.truncate(BEST);
         if !self.order.contains(&(winner as u32)) {
             self.order.push(winner as u32);
         }
         self.order.sort_unstable();
-        for (to, from) in self.order.iter().enumerate() {
-            kept.swap(to, *from as usize);
-        }
-        kept.truncate(self.order.len());
     }
 
     /// The latest `most`, newest first, the candidates of each best first.
@@ -252,7 +247,9 @@ impl Entry {
             .iter()
             .map(|(address, view)| (address.to_string(), *view))
             .collect();
-        candidates.sort_by(|(_, left), (_, right)| better(left, right));
+        candidates.sort_by(|(_, left), (_, right)| {
+            better((left.filtered, left.score), (right.filtered, right.score))
+        });
         Decision {
             request_id: self.request_id.clone(),
             model: self.model.clone(),
@@ -270,11 +267,9 @@ impl Entry {
     }
 }
 
-/// Candidates that were filtered out come after those that were not.
-fn better(left: &CandidateView, right: &CandidateView) -> Ordering {
-    left.filtered
-        .cmp(&right.filtered)
-        .then(left.score.total_cmp(&right.score))
+/// Compares (filtered, score): candidates that were filtered out come after those that were not.
+fn better(left: (bool, f64), right: (bool, f64)) -> Ordering {
+    left.0.cmp(&right.0).then(left.1.total_cmp(&right.1))
 }
 
 fn replace_text(text: &mut String, new: &str) {
@@ -301,25 +296,31 @@ mod tests {
         }
     }
 
-    fn candidates(scores: &[f64]) -> impl ExactSizeIterator<Item = (SocketAddr, CandidateView)> + Clone {
-        scores.iter().enumerate().map(|(at, score)| {
+    fn put(ring: &mut DecisionRing, request_id: &str, winner: usize, scores: &[f64]) {
+        let view = |at: usize| {
             let view = CandidateView {
                 slot: at as u16,
                 hit: 0,
                 q: 0,
                 bs: 0,
-                score: *score,
+                score: scores[at],
                 filtered: false,
             };
             (SocketAddr::from(([10, 0, 0, 1], at as u16)), view)
-        })
+        };
+        ring.record(
+            &record(request_id, winner),
+            scores.len(),
+            |at| (false, scores[at]),
+            view,
+        );
     }
 
     #[test]
     fn the_newest_come_first_and_the_oldest_go() {
         let mut ring = DecisionRing::new(2);
         for id in ["a", "b", "c"] {
-            ring.record(&record(id, 0), candidates(&[3.0, 1.0, 2.0]));
+            put(&mut ring, id, 0, &[3.0, 1.0, 2.0]);
         }
         let shown = ring.latest(9);
         let ids: Vec<&str> = shown.iter().map(|one| one.request_id.as_str()).collect();
@@ -333,7 +334,7 @@ mod tests {
         let scores: Vec<f64> = (0..500).map(|at| f64::from((at * 7919) % 500)).collect();
         let worst = scores.iter().position(|score| *score == 499.0).unwrap();
         let mut ring = DecisionRing::new(4);
-        ring.record(&record("a", worst), candidates(&scores));
+        put(&mut ring, "a", worst, &scores);
         let shown = &ring.latest(1)[0];
         let kept: Vec<f64> = shown.candidates.iter().map(|(_, view)| view.score).collect();
         let expected: Vec<f64> = (0..64).map(f64::from).chain([499.0]).collect();
@@ -346,7 +347,7 @@ mod tests {
     #[test]
     fn long_names_are_cut_between_characters() {
         let mut ring = DecisionRing::new(1);
-        ring.record(&record(&"ü".repeat(4_000), 0), candidates(&[1.0]));
+        put(&mut ring, &"ü".repeat(4_000), 0, &[1.0]);
         assert_eq!(ring.latest(1)[0].request_id, "ü".repeat(128));
     }
 

@@ -31,9 +31,19 @@ pub(crate) struct Scratch {
     held: Vec<u64>,
     /// Hit tokens by candidate, while load alone decides.
     hits: Vec<u64>,
+    /// What each candidate's look-ups need.
+    faces: Vec<Face>,
     sources: Vec<SourceId>,
     places: Vec<u32>,
     found: Vec<u32>,
+}
+
+/// Of one candidate, so that a look-up need not go to its endpoint again.
+#[derive(Clone, Copy, Debug)]
+struct Face {
+    space: Option<SpaceId>,
+    /// Whether its open requests claim blocks.
+    claims: bool,
 }
 
 impl Scratch {
@@ -189,6 +199,7 @@ fn gather(
     let shadow_wants_backlog = state.shadow.as_ref().is_some_and(Shadow::wants_backlog);
     let wants_backlog = state.policy.wants_backlog() || shadow_wants_backlog;
     scratch.candidates.clear();
+    scratch.faces.clear();
     scratch.backlog.clear();
     for pass in 0..2 {
         let all_are_out = pass == 1;
@@ -215,6 +226,10 @@ fn gather(
                 candidate.backlog = scratch.line_up(&state.slab, endpoint);
             }
             scratch.candidates.push(candidate);
+            scratch.faces.push(Face {
+                space: endpoint.space,
+                claims: !endpoint.claims.is_empty(),
+            });
         }
         if !scratch.candidates.is_empty() || out == 0 {
             break;
@@ -286,12 +301,8 @@ fn look_up_chain(
 ) {
     scratch.places.clear();
     scratch.sources.clear();
-    for (place, candidate) in scratch.candidates.iter().enumerate() {
-        if state
-            .fleet
-            .at(candidate.slot)
-            .is_some_and(|endpoint| endpoint.space == Some(space))
-        {
+    for (place, (candidate, face)) in scratch.candidates.iter().zip(&scratch.faces).enumerate() {
+        if face.space == Some(space) {
             scratch.places.push(place as u32);
             scratch.sources.push(candidate.slot);
         }
@@ -300,10 +311,13 @@ fn look_up_chain(
     if !state.config.overlay {
         return;
     }
-    for (source, run) in scratch.sources.iter().zip(&mut scratch.found) {
-        if let Some(endpoint) = state.fleet.at(*source) {
-            let claims = &endpoint.claims;
-            *run = held_run(claims, index, *source, keys, *run as usize) as u32;
+    for (place, run) in scratch.places.iter().zip(&mut scratch.found) {
+        let at = *place as usize;
+        let slot = scratch.candidates[at].slot;
+        if scratch.faces[at].claims
+            && let Some(endpoint) = state.fleet.at(slot)
+        {
+            *run = held_run(&endpoint.claims, index, slot, keys, *run as usize) as u32;
         }
     }
 }
@@ -465,7 +479,7 @@ fn record(
         class,
     };
     let fleet = &state.fleet;
-    let candidates = (0..scratch.candidates.len()).map(|at| {
+    let view = |at: usize| {
         let Candidate {
             slot,
             hit,
@@ -485,8 +499,9 @@ fn record(
             .at(slot)
             .map_or_else(unspecified, |endpoint| endpoint.spec.address);
         (address, view)
-    });
-    state.ring.record(&entry, candidates);
+    };
+    let rank_of = |at: usize| (scratch.filtered[at], scratch.scores[at]);
+    state.ring.record(&entry, scratch.candidates.len(), rank_of, view);
 }
 
 fn unspecified() -> std::net::SocketAddr {

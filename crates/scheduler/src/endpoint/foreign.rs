@@ -19,6 +19,8 @@ const KEPT: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct Foreign {
     samples: VecDeque<u32>,
+    /// The smallest of three samples; 0 while there are fewer.
+    requests: u32,
     missed: u32,
     waiting: u32,
     last: Time,
@@ -27,10 +29,7 @@ pub(crate) struct Foreign {
 impl Foreign {
     /// Foreign BS.
     pub(crate) fn requests(&self) -> u32 {
-        if self.samples.len() < SAMPLES {
-            return 0;
-        }
-        self.samples.iter().copied().min().unwrap_or(0)
+        self.requests
     }
 
     /// Foreign requests that wait for their prefill.
@@ -40,7 +39,10 @@ impl Foreign {
 
     /// Foreign Q at `mean_prompt` uncached tokens per request.
     pub(crate) fn tokens(&self, mean_prompt: f64) -> u64 {
-        (f64::from(self.waiting()) * mean_prompt).round() as u64
+        match self.waiting() {
+            0 => 0,
+            waiting => (f64::from(waiting) * mean_prompt).round() as u64,
+        }
     }
 
     /// A scrape said `sample`; `own_prefilling` of our engine requests have Q > 0.
@@ -56,6 +58,9 @@ impl Foreign {
             self.samples.pop_front();
         }
         self.samples.push_back(saturated(excess));
+        if self.samples.len() == SAMPLES {
+            self.requests = self.samples.iter().copied().min().unwrap_or(0);
+        }
         self.waiting = saturated(u64::from(waiting).saturating_sub(own_prefilling));
         self.missed = 0;
         self.last = self.last.max(sent);
@@ -77,6 +82,7 @@ impl Foreign {
 
     pub(crate) fn clear(&mut self) {
         self.samples.clear();
+        self.requests = 0;
         self.waiting = 0;
     }
 }
