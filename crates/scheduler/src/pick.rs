@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::{
     HotspotAction, NoEndpoint, Pick, PickRequest, Prompt, Time,
     decisions::{CandidateView, Record},
-    endpoint::{Endpoint, SpaceId},
+    endpoint::{Endpoint, Face, SpaceId},
     hotspot::{Arrival, Detector},
     ledger::{self, Reservation, ReservationId, Slab, held_run},
     policy::{Asked, Candidate, Queued, View, draw},
@@ -31,19 +31,11 @@ pub(crate) struct Scratch {
     held: Vec<u64>,
     /// Hit tokens by candidate, while load alone decides.
     hits: Vec<u64>,
-    /// What each candidate's look-ups need.
-    faces: Vec<Face>,
+    /// What each candidate's look-ups need: the space that it speaks, and whether its open requests claim blocks.
+    spoken: Vec<(Option<SpaceId>, bool)>,
     sources: Vec<SourceId>,
     places: Vec<u32>,
     found: Vec<u32>,
-}
-
-/// Of one candidate, so that a look-up need not go to its endpoint again.
-#[derive(Clone, Copy, Debug)]
-struct Face {
-    space: Option<SpaceId>,
-    /// Whether its open requests claim blocks.
-    claims: bool,
 }
 
 impl Scratch {
@@ -160,11 +152,14 @@ fn pick_with(
     record(state, scratch, request, &asked, now, winner, ties, class);
     show(state, scratch, request, &asked, now, winner);
 
+    let rates = state.rates();
     let count = scratch.candidates.len();
     let runs = scratch.runs.iter().skip(winner).step_by(count).copied();
     let Some(endpoint) = state.fleet.at_mut(chosen.slot) else {
         return Err(NoEndpoint::NoneReady);
     };
+    // its clock may not have been looked at, while nothing but time went by
+    state.counters.released_by_rate += ledger::advance(&mut state.slab, endpoint, now, rates);
     ledger::open(&mut state.slab, endpoint, place, runs, chosen.queued, now);
     let Some(reservation) = state.slab.get(place) else {
         return Err(NoEndpoint::NoneReady);
@@ -198,38 +193,59 @@ fn gather(
     let (mut ready, mut allowed, mut able, mut out) = (0_usize, 0_usize, 0_usize, 0_usize);
     let shadow_wants_backlog = state.shadow.as_ref().is_some_and(Shadow::wants_backlog);
     let wants_backlog = state.policy.wants_backlog() || shadow_wants_backlog;
+    let asks_endpoints = wants_backlog || request.subset.is_some() || request.lora.is_some();
     scratch.candidates.clear();
-    scratch.faces.clear();
+    scratch.spoken.clear();
     scratch.backlog.clear();
+    let State {
+        fleet,
+        slab,
+        counters,
+        ..
+    } = state;
     for pass in 0..2 {
         let all_are_out = pass == 1;
-        for endpoint in state.fleet.iter_mut().filter(|endpoint| endpoint.ready) {
-            ready += 1;
-            if request
-                .subset
-                .is_some_and(|subset| !subset.allows(endpoint.spec.address))
-            {
-                continue;
-            }
-            allowed += 1;
-            if request.lora.is_some_and(|adapter| !endpoint.serves(adapter)) {
-                continue;
-            }
-            able += 1;
-            if !all_are_out && endpoint.ejection.stands_out(now) {
-                out += 1;
-                continue;
-            }
-            state.counters.released_by_rate += ledger::advance(&mut state.slab, endpoint, now, rates);
-            let mut candidate = seen(endpoint, mean_prompt);
-            if wants_backlog {
-                candidate.backlog = scratch.line_up(&state.slab, endpoint);
-            }
-            scratch.candidates.push(candidate);
-            scratch.faces.push(Face {
-                space: endpoint.space,
-                claims: !endpoint.claims.is_empty(),
+        for slot in 0..fleet.slots() {
+            fleet.refresh(slot, |endpoint| {
+                counters.released_by_rate += ledger::advance(slab, endpoint, now, rates);
+                Face::of(endpoint, mean_prompt)
             });
+            let Some(face) = fleet.face(slot).filter(|face| face.ready) else {
+                continue;
+            };
+            ready += 1;
+            let mut backlog = (0, 0);
+            if asks_endpoints || face.maybe_out {
+                let Some(endpoint) = fleet.at(face.candidate.slot) else {
+                    continue;
+                };
+                if request
+                    .subset
+                    .is_some_and(|subset| !subset.allows(endpoint.spec.address))
+                {
+                    continue;
+                }
+                allowed += 1;
+                if request.lora.is_some_and(|adapter| !endpoint.serves(adapter)) {
+                    continue;
+                }
+                able += 1;
+                if !all_are_out && endpoint.ejection.stands_out(now) {
+                    out += 1;
+                    continue;
+                }
+                if wants_backlog {
+                    backlog = scratch.line_up(slab, endpoint);
+                }
+            } else {
+                allowed += 1;
+                able += 1;
+            }
+            scratch.candidates.push(Candidate {
+                backlog,
+                ..face.candidate
+            });
+            scratch.spoken.push((face.space, face.claims));
         }
         if !scratch.candidates.is_empty() || out == 0 {
             break;
@@ -245,23 +261,6 @@ fn gather(
         },
         _ => NoEndpoint::SubsetEmpty { ready },
     })
-}
-
-fn seen(endpoint: &Endpoint, mean_prompt: f64) -> Candidate {
-    Candidate {
-        slot: endpoint.id.slot,
-        identity: endpoint.identity,
-        hit: 0,
-        queued: endpoint.queued(mean_prompt),
-        batch: endpoint.batch(),
-        waiting: endpoint.load.waiting + u64::from(endpoint.foreign.waiting()),
-        prefilling: endpoint.prefilling(),
-        resident: endpoint.load.tokens,
-        pairs: endpoint.load.pairs,
-        kv_tokens: endpoint.kv_tokens,
-        kv_use: endpoint.kv_use,
-        backlog: (0, 0),
-    }
 }
 
 /// Fills in what each candidate holds of each prompt, overlay included.
@@ -301,8 +300,8 @@ fn look_up_chain(
 ) {
     scratch.places.clear();
     scratch.sources.clear();
-    for (place, (candidate, face)) in scratch.candidates.iter().zip(&scratch.faces).enumerate() {
-        if face.space == Some(space) {
+    for (place, (candidate, spoken)) in scratch.candidates.iter().zip(&scratch.spoken).enumerate() {
+        if spoken.0 == Some(space) {
             scratch.places.push(place as u32);
             scratch.sources.push(candidate.slot);
         }
@@ -314,9 +313,8 @@ fn look_up_chain(
     for (place, run) in scratch.places.iter().zip(&mut scratch.found) {
         let at = *place as usize;
         let slot = scratch.candidates[at].slot;
-        if scratch.faces[at].claims
-            && let Some(endpoint) = state.fleet.at(slot)
-        {
+        let (_, claims) = scratch.spoken[at];
+        if claims && let Some(endpoint) = state.fleet.at(slot) {
             *run = held_run(&endpoint.claims, index, slot, keys, *run as usize) as u32;
         }
     }

@@ -2,7 +2,7 @@
 
 use lmetric_prefix::SourceId;
 
-use super::{Endpoint, EndpointId};
+use super::{Endpoint, EndpointId, Face};
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -12,10 +12,26 @@ struct Slot {
     retired: bool,
 }
 
+/// What is known of an endpoint's face.
+#[derive(Clone, Debug)]
+struct Seen {
+    /// Somebody may have changed it, or time does.
+    stale: bool,
+    /// None when nobody has the slot.
+    face: Option<Face>,
+}
+
+const STALE: Seen = Seen {
+    stale: true,
+    face: None,
+};
+
 /// Every endpoint by slot.
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
     slots: Vec<Slot>,
+    /// By slot; whoever reaches for an endpoint to change it makes its face stale.
+    faces: Vec<Seen>,
     free: Vec<u16>,
 }
 
@@ -27,8 +43,10 @@ impl Fleet {
         } else {
             let number = u16::try_from(self.slots.len()).ok()?;
             self.slots.push(Slot::default());
+            self.faces.push(STALE);
             number
         };
+        self.faces[usize::from(number)] = STALE;
         let slot = &mut self.slots[usize::from(number)];
         slot.generation += 1;
         let id = EndpointId {
@@ -47,6 +65,7 @@ impl Fleet {
         }
         let endpoint = slot.endpoint.take()?;
         slot.retired = true;
+        self.faces[usize::from(id.slot.0)] = STALE;
         Some(endpoint)
     }
 
@@ -56,11 +75,14 @@ impl Fleet {
         if slot.generation != id.generation {
             return None;
         }
+        self.faces[usize::from(id.slot.0)] = STALE;
         slot.endpoint.take()
     }
 
     pub(crate) fn put_back(&mut self, endpoint: Endpoint) {
-        if let Some(slot) = self.slots.get_mut(usize::from(endpoint.id.slot.0)) {
+        let at = usize::from(endpoint.id.slot.0);
+        if let Some(slot) = self.slots.get_mut(at) {
+            self.faces[at] = STALE;
             slot.endpoint = Some(endpoint);
         }
     }
@@ -85,7 +107,28 @@ impl Fleet {
     }
 
     pub(crate) fn at_mut(&mut self, slot: SourceId) -> Option<&mut Endpoint> {
-        self.slots.get_mut(usize::from(slot.0))?.endpoint.as_mut()
+        let at = usize::from(slot.0);
+        self.faces.get_mut(at)?.stale = true;
+        self.slots[at].endpoint.as_mut()
+    }
+
+    /// Slots that have ever been taken.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Looks at the endpoint at `slot` if its last face may not be true any more.
+    pub(crate) fn refresh(&mut self, slot: usize, look: impl FnOnce(&mut Endpoint) -> Face) {
+        let seen = &mut self.faces[slot];
+        if seen.stale {
+            seen.face = self.slots[slot].endpoint.as_mut().map(look);
+            seen.stale = seen.face.as_ref().is_some_and(|face| face.restless);
+        }
+    }
+
+    /// The face of the endpoint at `slot`, as it was refreshed last.
+    pub(crate) fn face(&self, slot: usize) -> Option<&Face> {
+        self.faces[slot].face.as_ref()
     }
 
     /// In the order of their slots.
@@ -95,6 +138,9 @@ impl Fleet {
 
     /// In the order of their slots.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Endpoint> {
+        for seen in &mut self.faces {
+            seen.stale = true;
+        }
         self.slots.iter_mut().filter_map(|slot| slot.endpoint.as_mut())
     }
 }

@@ -1,6 +1,7 @@
 //! One address that serves requests, and all that a pick needs to know about it.
 
 mod ejection;
+mod face;
 mod fleet;
 mod foreign;
 mod rate;
@@ -12,6 +13,7 @@ use std::{net::SocketAddr, sync::Arc};
 use lmetric_prefix::{BlockSize, SourceId};
 
 pub(crate) use ejection::Ejection;
+pub(crate) use face::Face;
 pub(crate) use fleet::Fleet;
 pub(crate) use foreign::{Foreign, OwnPeak};
 pub(crate) use rate::Rate;
