@@ -12,6 +12,7 @@ mod config;
 mod decisions;
 mod endpoint;
 mod hotspot;
+mod key_map;
 mod ledger;
 mod pick;
 mod policy;

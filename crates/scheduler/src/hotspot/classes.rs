@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use lmetric_prefix::BlockKey;
 
-use super::key_map::KeyMap;
-use crate::Time;
+use crate::{Time, key_map::KeyMap};
 
 const MOST: usize = 256;
 /// Parts of the window; weight leaves it part by part.

@@ -7,7 +7,6 @@
 //! at most their best outside ⇒ the action is in force for c until phase 1 no longer holds.
 
 mod classes;
-mod key_map;
 mod window;
 
 use std::time::Duration;

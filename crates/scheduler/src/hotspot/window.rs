@@ -4,8 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use lmetric_prefix::BlockKey;
 
-use super::key_map::KeyMap;
-use crate::Time;
+use crate::{Time, key_map::KeyMap};
 
 /// Prefixes remembered, over all arrivals in the window; beyond that the oldest arrivals are forgotten early.
 const MOST_PREFIXES: usize = 1 << 18;

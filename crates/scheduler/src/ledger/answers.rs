@@ -84,7 +84,7 @@ impl Answers {
             let Some(ids) = self.ends.get(&(slot, *parent)) else {
                 continue;
             };
-            if claims.any_on(*key) {
+            if claims.any_on(*parent, *key) {
                 continue;
             }
             let Some(id) = ids.first().copied() else {

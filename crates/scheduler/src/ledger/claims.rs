@@ -9,6 +9,11 @@ use std::sync::Arc;
 
 use lmetric_prefix::{BlockKey, Chain};
 
+use crate::key_map::KeyMap;
+
+/// Ends of streams that are remembered; more are all forgotten, and looked for once more.
+const MOST_TIPS: usize = 1 << 12;
+
 /// Block `position` of prompt `track` of the reservation at `place`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
@@ -30,7 +35,18 @@ struct Run {
     track: u32,
     /// First block that is claimed.
     low: u32,
+    /// Counts the runs of this endpoint.
+    serial: u64,
     chain: Arc<Chain>,
+}
+
+/// What is known of the block that was last stored of some stream.
+#[derive(Clone, Copy, Debug)]
+enum Tip {
+    /// Where it stands.
+    At(u32),
+    /// No prompt has it whose run's serial is at most this.
+    Absent(u64),
 }
 
 impl Run {
@@ -47,12 +63,16 @@ impl Run {
     }
 }
 
-/// Claims of one endpoint's open reservations; all operations are O(runs), [`Claims::position`] O(blocks) when it finds nothing.
+/// Claims of one endpoint's open reservations; all operations are O(runs), but for a stored block that begins a stream
+/// nobody expected: that one is searched for in all prompts, O(their blocks).
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     runs: Vec<Run>,
     /// Of each run.
     fronts: Vec<Front>,
+    serial: u64,
+    /// Where streams of stored blocks, answers above all, have come to.
+    tips: KeyMap<Tip>,
 }
 
 impl Claims {
@@ -80,10 +100,12 @@ impl Claims {
                 self.fronts[at] = front;
             }
             None => {
+                self.serial += 1;
                 self.runs.push(Run {
                     place,
                     track,
                     low,
+                    serial: self.serial,
                     chain: Arc::clone(chain),
                 });
                 self.fronts.push(front);
@@ -98,17 +120,38 @@ impl Claims {
         }
     }
 
-    /// Where `key` stands in the prompts that have it, claimed or not. None when no prompt has it.
-    pub(crate) fn position(&self, key: BlockKey) -> Option<u32> {
-        let front = self
-            .fronts
-            .iter()
-            .zip(&self.runs)
+    /// Where `key`, which was stored after `parent`, stands in the prompts that have it, claimed or not. None when no prompt has it.
+    pub(crate) fn position(&self, parent: BlockKey, key: BlockKey) -> Option<u32> {
+        let fronts = self.fronts.iter().zip(&self.runs);
+        let front = fronts
+            .clone()
             .find(|(front, run)| front.key == key && (front.position as usize) < run.keys().len());
         if let Some((front, _)) = front {
             return Some(front.position);
         }
-        self.runs.iter().find_map(|run| place_in(run.keys(), key))
+        let after = match self.tips.get(&parent) {
+            Some(Tip::At(position)) => {
+                let next = position + 1;
+                let has = |run: &Run| run.keys().get(next as usize) == Some(&key);
+                return self.runs.iter().any(has).then_some(next);
+            }
+            Some(Tip::Absent(serial)) => *serial,
+            None => 0,
+        };
+        self.runs
+            .iter()
+            .filter(|run| run.serial > after)
+            .find_map(|run| place_in(run.keys(), key))
+    }
+
+    /// A stream that went on after `parent` has come to `last`, which stands at `position` where that is known; else no prompt has it.
+    pub(crate) fn came_to(&mut self, parent: BlockKey, last: BlockKey, position: Option<u32>) {
+        self.tips.remove(&parent);
+        if self.tips.len() >= MOST_TIPS {
+            self.tips.clear();
+        }
+        let tip = position.map_or(Tip::Absent(self.serial), Tip::At);
+        self.tips.insert(last, tip);
     }
 
     /// The claims on the block `key` at `position`.
@@ -119,9 +162,9 @@ impl Claims {
             .map(move |run| run.claim(position))
     }
 
-    /// Whether somebody claims `key`.
-    pub(crate) fn any_on(&self, key: BlockKey) -> bool {
-        self.position(key)
+    /// Whether somebody claims `key`, which was stored after `parent`.
+    pub(crate) fn any_on(&self, parent: BlockKey, key: BlockKey) -> bool {
+        self.position(parent, key)
             .is_some_and(|position| self.at(position, key).next().is_some())
     }
 
@@ -265,8 +308,8 @@ mod tests {
             for (position, key) in asked.keys.iter().enumerate() {
                 let expected = sorted(plain.iter().filter(|(known, _)| known == key).map(|(_, claim)| *claim).collect());
                 prop_assert_eq!(sorted(claims.at(position as u32, *key).collect()), expected.clone());
-                prop_assert_eq!(claims.any_on(*key), !expected.is_empty());
-                if let Some(found) = claims.position(*key) {
+                prop_assert_eq!(claims.any_on(asked.root, *key), !expected.is_empty());
+                if let Some(found) = claims.position(asked.root, *key) {
                     prop_assert_eq!(found as usize, position);
                 }
                 let longest = fillers.iter().filter(|(chain, reach)| {
@@ -297,6 +340,37 @@ mod tests {
                 claims.remove(place, 0);
             }
             prop_assert!(claims.is_empty());
+        }
+
+        #[test]
+        fn a_stream_is_found_wherever_prompts_open_meanwhile(
+            prompts in prompts(), streams in prop::collection::vec(((0_usize..90, 0_u32..3), 1_usize..40), 1..4),
+        ) {
+            let mut claims = Claims::default();
+            let mut open: Vec<Arc<Chain>> = Vec::new();
+            let streams: Vec<(Arc<Chain>, usize)> = streams.into_iter().map(|((at, token), step)| {
+                let mut tokens = vec![0; 90];
+                tokens[at] = token;
+                (chain(&tokens), step)
+            }).collect();
+            let mut come = vec![0_usize; streams.len()];
+            for (place, (tokens, low, _)) in prompts.iter().enumerate() {
+                for ((stream, step), come) in streams.iter().zip(&mut come) {
+                    let keys = &stream.keys[*come..(*come + step).min(stream.keys.len())];
+                    let (Some(first), Some(last)) = (keys.first(), keys.last()) else {
+                        continue;
+                    };
+                    let parent = come.checked_sub(1).map_or(stream.root, |before| stream.keys[before]);
+                    let expected = open.iter().any(|chain| chain.keys.contains(first)).then_some(*come as u32);
+                    let found = claims.position(parent, *first);
+                    prop_assert_eq!(found, expected);
+                    *come += keys.len();
+                    claims.came_to(parent, *last, found.map(|_| *come as u32 - 1));
+                }
+                let chain = chain(tokens);
+                claims.set(place as u32, 0, &chain, 0, *low);
+                open.push(chain);
+            }
         }
     }
 }

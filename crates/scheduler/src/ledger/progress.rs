@@ -55,7 +55,10 @@ fn strangers(endpoint: &Endpoint, blocks: &[(BlockKey, BlockKey)]) -> u64 {
 /// Whether somebody claims a block of a run.
 fn is_claimed(endpoint: &Endpoint, run: &[(BlockKey, BlockKey)]) -> bool {
     let claims = &endpoint.claims;
-    let Some(position) = run.first().and_then(|(_, first)| claims.position(*first)) else {
+    let Some(position) = run
+        .first()
+        .and_then(|(parent, first)| claims.position(*parent, *first))
+    else {
         return false;
     };
     let last = position + run.len() as u32 - 1;
@@ -66,11 +69,14 @@ fn is_claimed(endpoint: &Endpoint, run: &[(BlockKey, BlockKey)]) -> bool {
 
 /// Blocks that follow each other were stored.
 fn run_stored(slab: &mut Slab, endpoint: &mut Endpoint, run: &[(BlockKey, BlockKey)], now: Time) {
-    let Some(&(parent, first)) = run.first() else {
+    let (Some(&(parent, first)), Some(&(_, last))) = (run.first(), run.last()) else {
         return;
     };
+    let position = endpoint.claims.position(parent, first);
     child_stored(slab, endpoint, parent);
-    let Some(position) = endpoint.claims.position(first) else {
+    let end = position.map(|position| position + run.len() as u32 - 1);
+    endpoint.claims.came_to(parent, last, end);
+    let Some(position) = position else {
         return;
     };
     let sharing: SmallVec<[(Claim, u32); 8]> = endpoint.claims.sharing(position, run).collect();

@@ -7,7 +7,7 @@ use lmetric_prefix::BlockKey;
 
 /// Keys are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct KeyHasher(u64);
+pub(crate) struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {
@@ -26,4 +26,4 @@ impl Hasher for KeyHasher {
 }
 
 /// A map whose keys are block keys.
-pub(super) type KeyMap<V> = HashMap<BlockKey, V, BuildHasherDefault<KeyHasher>>;
+pub(crate) type KeyMap<V> = HashMap<BlockKey, V, BuildHasherDefault<KeyHasher>>;
