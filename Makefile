@@ -86,9 +86,45 @@ e2e-core: tools ## the operator on a real Kubernetes of its own (needs root and 
 e2e: e2e-envoy ## all of it: also every failure, lost nodes, upgrades, a real Envoy Gateway (half an hour)
 	@LMETRIC_SUITE=full e2e/cluster/core.sh $(TARGET)/debug $(LMETRIC_ENVOY)
 
-.PHONY: bench
-bench: tools ## 200 pools on a real Kubernetes: time to converge, memory, writes (needs root and Go)
+.PHONY: bench-pools
+bench-pools: tools ## 200 pools on a real Kubernetes: time to converge, memory, writes (needs root and Go)
 	@LMETRIC_TESTS=bench:: e2e/cluster/core.sh $(TARGET)/debug $(LMETRIC_ENVOY)
+
+BENCH_TOKENIZER ?= $(HOME)/.cache/lmetric/tokenizer-qwen3
+RESULTS := target/bench/results.json
+
+.PHONY: bench
+bench: check-machine ## a pick, an event, a holder, a chat's tokens: what each costs, on one core (bench/README.md)
+	@scripts/bench-tokenizer.sh $(BENCH_TOKENIZER)
+	cargo build --release --locked -p lmetric-bench
+	taskset -c 0 $(TARGET)/release/lmetric-bench --tokenizer $(BENCH_TOKENIZER) --only tokenize/ --out $(RESULTS)
+	taskset -c 0 $(TARGET)/release/lmetric-bench --only hash/ --out $(RESULTS)
+	taskset -c 0 $(TARGET)/release/lmetric-bench --only ingest/ --out $(RESULTS)
+	taskset -c 0 $(TARGET)/release/lmetric-bench --only pick/ --growth --out $(RESULTS)
+	$(TARGET)/release/lmetric-bench --only picks_per_s --out $(RESULTS)
+	$(TARGET)/release/lmetric-bench-memory --out $(RESULTS)
+
+.PHONY: bench-compare
+bench-compare: ## the last results against those of another run, an error where one is worse by a fifth (BEFORE=file)
+	@[ -n "$(BEFORE)" ] || { echo "bench-compare: name the earlier results; remedy: make bench-compare BEFORE=results.json" >&2; exit 2; }
+	cargo run --release --locked --quiet -p lmetric-bench --bin lmetric-bench -- --out $(RESULTS) --compare $(BEFORE)
+
+.PHONY: bench-peers
+bench-peers: check-machine ## the same work by NVIDIA Dynamo's crate, run by run beside ours (its own workspace; builds minutes the first time)
+	cargo build --release --locked -p lmetric-bench
+	BENCH=$(TARGET)/release scripts/bench-peers.sh
+
+.PHONY: bench-gateway
+bench-gateway: tools ## requests through a real Envoy: alone, picker in light and in full mode; latency, CPU, memory (seven minutes)
+	@scripts/bench-tokenizer.sh $(BENCH_TOKENIZER)
+	cargo build --release --locked -p lmetric-bench -p lmetric-epp
+	$(TARGET)/release/lmetric-bench-gateway --tokenizer $(BENCH_TOKENIZER) --out $(RESULTS)
+
+.PHONY: soak
+soak: MINUTES ?= 30
+soak: check-machine ## churn at constant size for MINUTES minutes: memory and latency flat, nothing left in the ledger
+	cargo build --release --locked -p lmetric-bench
+	$(TARGET)/release/lmetric-soak --minutes $(MINUTES) --out $(RESULTS)
 
 .PHONY: chaos
 chaos: MINUTES ?= 30

@@ -1,4 +1,4 @@
-//! What many pools cost. `make bench` prints the figures.
+//! What many pools cost. `make bench-pools` prints the figures.
 //!
 //! No node takes new pods meanwhile: every object of every pool is made, and its pods wait for a node. So the figures are about
 //! the operator and the API server, on whatever cores the machine has for both, the controllers and the scheduler.
@@ -37,7 +37,7 @@ const OWNED: [(&str, &str, usize); 7] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the cluster: make bench"]
+#[ignore = "needs the cluster: make bench-pools"]
 async fn two_hundred_pools_converge_within_a_minute_with_one_write_for_each_object() -> anyhow::Result<()> {
     on_stage_alone("bench", async |stage| {
         let cluster = &stage.cluster;
