@@ -494,8 +494,8 @@ fn record(
             filtered: scratch.filtered[at],
         };
         let address = fleet
-            .at(slot)
-            .map_or_else(unspecified, |endpoint| endpoint.spec.address);
+            .face(usize::from(slot.0))
+            .map_or_else(unspecified, |face| face.address);
         (address, view)
     };
     let rank_of = |at: usize| (scratch.filtered[at], scratch.scores[at]);

@@ -1,5 +1,7 @@
 //! What a pick needs to know of an endpoint, kept from pick to pick while nothing has touched it.
 
+use std::net::SocketAddr;
+
 use super::{Endpoint, SpaceId};
 use crate::policy::Candidate;
 
@@ -8,6 +10,7 @@ use crate::policy::Candidate;
 pub(crate) struct Face {
     /// Without hits and backlog, which are the request's.
     pub(crate) candidate: Candidate,
+    pub(crate) address: SocketAddr,
     pub(crate) space: Option<SpaceId>,
     pub(crate) ready: bool,
     /// Whether its open requests claim blocks.
@@ -39,6 +42,7 @@ impl Face {
                 kv_use: endpoint.kv_use,
                 backlog: (0, 0),
             },
+            address: endpoint.spec.address,
             space: endpoint.space,
             ready: endpoint.ready,
             claims: !endpoint.claims.is_empty(),
