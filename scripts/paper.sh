@@ -10,7 +10,7 @@
 # workloads are generated.
 #
 # LMETRIC names the program, WORKLOADS (like conversation-qwen2-7b) the fleets, PARTS what is run on them. FULL=1 asks for every policy on
-# every fleet with two seeds, for a few of them at eight rates, for finer sweeps, and measures capacity anew.
+# every fleet at three rates (two seeds at half of capacity), for a few of them at eight, for finer sweeps, and measures capacity anew.
 set -eu
 
 out=${1:?usage: scripts/paper.sh OUT [TRACES]}
@@ -155,7 +155,7 @@ fi
 # Figure 23: against the rate.
 if wants rates; then
     for fleet in $workloads; do
-        on "$fleet" "$fleet-rates" --policies "$at_rates" --fraction "$rates"
+        seeds=1 on "$fleet" "$fleet-rates" --policies "$at_rates" --fraction "$rates"
     done
 fi
 
