@@ -148,7 +148,10 @@ if wants canary; then
     scale=$(known conversation-qwen3-30b-a3b)
     [ -n "$scale" ] || scale=$(measured conversation-qwen3-30b-a3b)
     engines=18
-    study conversation-canary conversation qwen3-30b-a3b --policies vllm,lmetric --canary lmetric --rate-scale "$(awk "BEGIN { print $scale / 2 * 18 / 16 }")" --seeds $seeds
+    rate=$(awk "BEGIN { print $scale / 2 * 18 / 16 }")
+    study conversation-canary conversation qwen3-30b-a3b --policies vllm,lmetric --canary lmetric --rate-scale "$rate" --seeds $seeds
+    # what the canary's requests had before
+    study conversation-canary-before conversation qwen3-30b-a3b --policies vllm --canary vllm --rate-scale "$rate" --seeds $seeds
     engines=16
 fi
 
