@@ -9,8 +9,8 @@
 # for both, and the report says so by the trace's name. A hotspot.jsonl there is taken instead of the generated one; the other synthetic
 # workloads are generated.
 #
-# LMETRIC names the program, WORKLOADS (like conversation-qwen2-7b) the fleets, PARTS what is run on them. FULL=1 asks for every policy,
-# three seeds, more rates and finer sweeps, and measures capacity anew.
+# LMETRIC names the program, WORKLOADS (like conversation-qwen2-7b) the fleets, PARTS what is run on them. FULL=1 asks for every policy on
+# every fleet at three rates (two seeds at half of capacity), for a few of them at eight, for finer sweeps, and measures capacity anew.
 set -eu
 
 out=${1:?usage: scripts/paper.sh OUT [TRACES]}
@@ -81,15 +81,14 @@ narrow='--sweep bailian.lambda=0.4,0.9 --sweep preble.threshold=0.1 --sweep poly
 if [ "${FULL:-}" = 1 ]; then
     paper=$all
     at_rates=$all
-    rates=0.125,0.25,0.375,0.625,0.75,0.875,1
-    seeds=1,2,3
+    seeds=1,2
     detector_seeds=1,2,3,4,5
-    thinking_seeds=1,2,3
+    thinking_seeds=1,2,3,4,5
     wide='--sweep bailian.lambda=0:1:0.05 --sweep aibrix.range=2,4,8,16,32 --sweep preble.threshold=0.1,0.3,0.5,0.7,0.9 --sweep polyserve.tpot=0.01,0.02,0.04,0.08
         --sweep dynamo.overlapCredit=0.5,1,2,4 --sweep llm-d.prefix=1,2,3,6,12 --sweep prefix-affinity.loadFactor=1.1,1.25,1.5,2'
-    narrow=$wide
+    narrow='--sweep bailian.lambda=0.2:1:0.2 --sweep aibrix.range=4,16 --sweep preble.threshold=0.1,0.9 --sweep polyserve.tpot=0.01,0.08 --sweep dynamo.overlapCredit=2 --sweep llm-d.prefix=6'
 fi
-parts=${PARTS-'policies sweeps ablations simulators detector canary rates marginal'}
+parts=${PARTS-'policies ablations simulators detector canary rates sweeps curves marginal'}
 wants() { case " $parts " in *" $1 "*) ;; *) return 1 ;; esac }
 
 workloads=${WORKLOADS-'conversation-qwen3-30b-a3b toolagent-qwen3-30b-a3b agentic-qwen3-30b-a3b synthetic-qwen3-30b-a3b hotspot-qwen3-30b-a3b
@@ -121,7 +120,7 @@ if wants sweeps; then
     for fleet in $workloads; do
         case $fleet in conversation-qwen3* | toolagent-qwen3*) sweeps=$wide ;; *) sweeps=$narrow ;; esac
         # shellcheck disable=SC2086 # several flags
-        on "$fleet" "$fleet-sweep" --policies bailian --fraction 0.5 $sweeps
+        seeds=1 on "$fleet" "$fleet-sweep" --policies bailian --fraction 0.5 $sweeps
     done
 fi
 
@@ -149,14 +148,23 @@ if wants canary; then
     scale=$(known conversation-qwen3-30b-a3b)
     [ -n "$scale" ] || scale=$(measured conversation-qwen3-30b-a3b)
     engines=18
-    study conversation-canary conversation qwen3-30b-a3b --policies vllm,lmetric --canary lmetric --rate-scale "$(awk "BEGIN { print $scale / 2 * 18 / 16 }")" --seeds $seeds
+    rate=$(awk "BEGIN { print $scale / 2 * 18 / 16 }")
+    study conversation-canary conversation qwen3-30b-a3b --policies vllm,lmetric --canary lmetric --rate-scale "$rate" --seeds $seeds
+    # what the canary's requests had before
+    study conversation-canary-before conversation qwen3-30b-a3b --policies vllm --canary vllm --rate-scale "$rate" --seeds $seeds
     engines=16
 fi
 
 # Figure 23: against the rate.
 if wants rates; then
     for fleet in $workloads; do
-        on "$fleet" "$fleet-rates" --policies "$at_rates" --fraction "$rates"
+        seeds=1 on "$fleet" "$fleet-rates" --policies "$at_rates" --fraction "$rates"
+    done
+fi
+
+if [ "${FULL:-}" = 1 ] && wants curves; then
+    for fleet in $workloads; do
+        seeds=1 on "$fleet" "$fleet-curves" --policies lmetric,lmetric-marginal,vllm,llm-d-ttft --fraction 0.125,0.375,0.625,0.875,1
     done
 fi
 
@@ -167,8 +175,7 @@ if [ "${FULL:-}" = 1 ] && wants marginal; then
     for alpha in 0.75 1; do variants="$variants,lmetric-marginal(alpha=$alpha,capacity=true)"; done
     variants="$variants,lmetric-marginal(capacity=true)"
     for fleet in $workloads; do
-        seeds=1,2
-        on "$fleet" "marginal-$fleet" --policies "$variants" --fraction 0.5,0.85 --window 0:900 --hotspot off
+        seeds=1,2 on "$fleet" "marginal-$fleet" --policies "$variants" --fraction 0.5,0.85 --window 0:900 --hotspot off
     done
     study marginal-thinking thinking qwen3-30b-a3b --policies "$variants" --rate-scale 1 --seeds 1,2 --hotspot off
 fi
