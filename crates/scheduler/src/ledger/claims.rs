@@ -94,22 +94,19 @@ impl Claims {
             key: chain.keys.get(reach as usize).copied().unwrap_or(chain.root),
             position: reach,
         };
-        match at {
-            Some(at) => {
-                self.runs[at].low = low;
-                self.fronts[at] = front;
-            }
-            None => {
-                self.serial += 1;
-                self.runs.push(Run {
-                    place,
-                    track,
-                    low,
-                    serial: self.serial,
-                    chain: Arc::clone(chain),
-                });
-                self.fronts.push(front);
-            }
+        if let Some(at) = at {
+            self.runs[at].low = low;
+            self.fronts[at] = front;
+        } else {
+            self.serial += 1;
+            self.runs.push(Run {
+                place,
+                track,
+                low,
+                serial: self.serial,
+                chain: Arc::clone(chain),
+            });
+            self.fronts.push(front);
         }
     }
 
@@ -246,8 +243,8 @@ fn agreement(left: &[BlockKey], right: impl Fn(usize) -> Option<BlockKey>) -> us
 fn place_in(keys: &[BlockKey], key: BlockKey) -> Option<u32> {
     const STRETCH: usize = 32;
     for (number, stretch) in keys.chunks(STRETCH).enumerate() {
-        let found = stretch.iter().fold(false, |found, one| found | (*one == key));
-        if found {
+        let found = stretch.iter().fold(0, |found, one| found | u8::from(*one == key));
+        if found > 0 {
             let within = stretch.iter().position(|one| *one == key)?;
             return Some((number * STRETCH + within) as u32);
         }
