@@ -107,7 +107,8 @@ fn timed(tokenizer: &ModelTokenizer, turns: &[Value], length: usize) -> anyhow::
     };
     let ids = tokenizer.encode_chat(chat)?.ids;
     let took = started.elapsed().as_nanos() as u64;
-    if ids.len().abs_diff(length) > length / 5 {
+    // some documents have more tokens to a byte than others
+    if ids.len().abs_diff(length) > length / 2 {
         bail!("{} tokens are no chat of {length}", ids.len());
     }
     Ok(took)
