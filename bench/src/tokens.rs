@@ -8,73 +8,87 @@ use lmetric_epp::request::{Asked, Head, PromptInput, read};
 use lmetric_tokenize::ModelTokenizer;
 use serde_json::{Value, json};
 
-use crate::{results::Figure, workload::Numbers};
+use crate::{prose::Prose, results::Figure, workload::Numbers};
 
-/// Tokens of a long chat.
-const LONG: usize = 32_768;
 const SYSTEM: usize = 2_048;
 const ASKED: usize = 512;
 const ANSWERED: usize = 256;
-const WORDS: [&str; 24] = [
-    "the", "engine", "stores", "a", "block", "of", "sixteen", "tokens", "when", "its", "last", "one", "is",
-    "computed", "and", "tells", "everyone", "who", "listens", "that", "it", "holds", "prefix", "now",
-];
+/// Tokens of a chat, and chats that take turns.
+const LONG: (usize, u64) = (32_768, 8);
+const SHORT: (usize, u64) = (8_192, 32);
 
-/// `tokenize/cold` and `tokenize/next-turn-32k`: body in, ids out.
+/// Body in, ids out: `tokenize/cold` is a chat of 32k tokens that nobody saw, `tokenize/next-turn-…` the same chat
+/// with its answer and one more question, after the first turns of all other chats.
 pub fn figures(folder: &Path, runs: usize) -> anyhow::Result<Vec<Figure>> {
-    let tokenizer = load(folder)?;
-    let each = {
-        let sample = text(&mut Numbers(1), 1_000);
-        let ids = tokenizer.encode_text(&sample, false).context("a text")?.ids;
-        ids.len() as f64 / 1_000.0
-    };
-    let words = |tokens: usize| (tokens as f64 / each) as usize;
-    let (mut cold, mut next) = (Vec::new(), Vec::new());
-    for run in 0..runs as u64 {
+    let prose = Prose::read(Path::new("."))?;
+    let bytes_per_token = {
         let tokenizer = load(folder)?;
-        let (mut first, mut later) = (Vec::new(), Vec::new());
-        for chat in 0..8 {
-            let mut numbers = Numbers(1_000 * run + chat);
-            let mut turns = vec![turn("system", &mut numbers, words(SYSTEM))];
-            let mut length = SYSTEM;
-            while length + ASKED + ANSWERED < LONG {
-                turns.push(turn("user", &mut numbers, words(ASKED)));
-                turns.push(turn("assistant", &mut numbers, words(ANSWERED)));
-                length += ASKED + ANSWERED;
-            }
-            turns.push(turn("user", &mut numbers, words(ASKED)));
-            first.push(timed(&tokenizer, &turns)?);
-            turns.push(turn("assistant", &mut numbers, words(ANSWERED)));
-            turns.push(turn("user", &mut numbers, words(ASKED)));
-            later.push(timed(&tokenizer, &turns)?);
-        }
+        let sample = prose.slice(&mut Numbers(1), 200_000);
+        sample.len() as f64 / tokenizer.encode_text(&sample, false).context("a text")?.ids.len() as f64
+    };
+    eprintln!("{bytes_per_token:.2} bytes of prose are a token");
+    let writer = Writer {
+        prose,
+        bytes_per_token,
+    };
+    let (mut cold, mut long, mut short) = (Vec::new(), Vec::new(), Vec::new());
+    for run in 0..runs as u64 {
+        let (first, later) = writer.run(folder, LONG, run)?;
         cold.push(first);
-        next.push(later);
+        long.push(later);
+        short.push(writer.run(folder, SHORT, run)?.1);
     }
     Ok(vec![
         Figure::times("tokenize/cold", cold),
-        Figure::times("tokenize/next-turn-32k", next),
+        Figure::times("tokenize/next-turn-32k", long),
+        Figure::times("tokenize/next-turn-8k", short),
     ])
+}
+
+struct Writer {
+    prose: Prose,
+    bytes_per_token: f64,
+}
+
+impl Writer {
+    /// Times of the chats' turns before the last, and of their last.
+    fn run(&self, folder: &Path, chats: (usize, u64), run: u64) -> anyhow::Result<(Vec<u64>, Vec<u64>)> {
+        let tokenizer = load(folder)?;
+        let (length, chats) = chats;
+        let mut numbers = Numbers(1_000 * run + length as u64);
+        let chats: Vec<_> = (0..chats).map(|_| self.chat(&mut numbers, length)).collect();
+        let first = chats
+            .iter()
+            .map(|turns| timed(&tokenizer, &turns[..turns.len() - 2], length));
+        let first = first.collect::<anyhow::Result<_>>()?;
+        let later = chats.iter().map(|turns| timed(&tokenizer, turns, length));
+        Ok((first, later.collect::<anyhow::Result<_>>()?))
+    }
+
+    /// All turns of a chat that is `length` tokens long with the last.
+    fn chat(&self, numbers: &mut Numbers, length: usize) -> Vec<Value> {
+        let mut turns = vec![
+            self.turn("system", numbers, SYSTEM),
+            self.turn("user", numbers, ASKED),
+        ];
+        for _ in 0..(length - SYSTEM - ASKED) / (ASKED + ANSWERED) {
+            turns.push(self.turn("assistant", numbers, ANSWERED));
+            turns.push(self.turn("user", numbers, ASKED));
+        }
+        turns
+    }
+
+    fn turn(&self, role: &str, numbers: &mut Numbers, tokens: usize) -> Value {
+        let bytes = (tokens as f64 * self.bytes_per_token) as usize;
+        json!({"role": role, "content": self.prose.slice(numbers, bytes)})
+    }
 }
 
 fn load(folder: &Path) -> anyhow::Result<ModelTokenizer> {
     ModelTokenizer::load(folder).with_context(|| format!("{}: no tokenizer", folder.display()))
 }
 
-fn turn(role: &str, numbers: &mut Numbers, words: usize) -> Value {
-    json!({"role": role, "content": text(numbers, words)})
-}
-
-fn text(numbers: &mut Numbers, words: usize) -> String {
-    let mut text = String::new();
-    for _ in 0..words {
-        text.push_str(WORDS[numbers.below(WORDS.len() as u64) as usize]);
-        text.push(' ');
-    }
-    text
-}
-
-fn timed(tokenizer: &ModelTokenizer, turns: &[Value]) -> anyhow::Result<u64> {
+fn timed(tokenizer: &ModelTokenizer, turns: &[Value], length: usize) -> anyhow::Result<u64> {
     let body = Bytes::from(serde_json::to_vec(
         &json!({"model": "m", "messages": turns, "stream": true}),
     )?);
@@ -93,8 +107,9 @@ fn timed(tokenizer: &ModelTokenizer, turns: &[Value]) -> anyhow::Result<u64> {
     };
     let ids = tokenizer.encode_chat(chat)?.ids;
     let took = started.elapsed().as_nanos() as u64;
-    if ids.len() < LONG / 2 {
-        bail!("{} tokens are no long chat", ids.len());
+    // some documents have more tokens to a byte than others
+    if ids.len().abs_diff(length) > length / 2 {
+        bail!("{} tokens are no chat of {length}", ids.len());
     }
     Ok(took)
 }

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use anyhow::Context;
 use clap::Parser;
 use lmetric_bench::{
-    ingest, picks,
+    hash, ingest, picks,
     results::{self, Figure},
     tokens,
     workload::Workload,
@@ -85,6 +85,11 @@ fn measure(args: &Args, told: &mut Told) -> anyhow::Result<()> {
     if told.wants("tokenize/") {
         for figure in tokens::figures(&args.tokenizer, runs).context("tokenize")? {
             told.add(figure);
+        }
+    }
+    for (name, length) in [("hash/8k", 8_192), ("hash/32k", 32_768)] {
+        if told.wants(name) {
+            told.add(hash::figure(name, length, runs)?);
         }
     }
     if told.wants("pick") {

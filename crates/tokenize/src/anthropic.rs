@@ -6,7 +6,7 @@ use crate::conversation::BILLING_HEADER;
 use crate::openai::{list, object, set_effort};
 use crate::tools;
 use crate::values::value;
-use crate::{ChatError, ChatRequest};
+use crate::{ChatError, ChatRequest, Message};
 
 pub(crate) fn request(body: &mut Map<String, Value>) -> Result<ChatRequest, ChatError> {
     let Some(messages) = list(body, "messages", "a list of messages")? else {
@@ -32,7 +32,7 @@ pub(crate) fn request(body: &mut Map<String, Value>) -> Result<ChatRequest, Chat
         );
     }
     Ok(ChatRequest {
-        messages: out,
+        messages: out.into_iter().map(Message::from).collect(),
         tools: tool_list(body)?,
         chat_template_kwargs: kwargs,
         thinking_disabled,

@@ -2,14 +2,16 @@
 
 use serde_json::{Map, Value};
 
+use crate::message::{ChatBody, Message};
+
 /// Everything in a request that decides which token ids the engine will see.
 ///
 /// Messages are kept as the client sent them; what the engine does to them before the template
 /// (content parts, tool-call arguments) happens in [`crate::ModelTokenizer::encode_chat`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatRequest {
-    /// OpenAI messages, each a JSON object with a `role`.
-    pub messages: Vec<Value>,
+    /// OpenAI messages, each with a role.
+    pub messages: Vec<Message>,
     /// Tool definitions; `None` reaches the template as `none`, which is not an empty list.
     pub tools: Option<Vec<Value>>,
     /// Documents for retrieval-augmented templates.
@@ -85,7 +87,13 @@ impl ChatRequest {
     /// Reads the body of `/v1/chat/completions`. What this request keeps is moved out of `body`,
     /// not copied; other fields stay.
     pub fn from_openai(body: &mut Map<String, Value>) -> Result<Self, ChatError> {
-        crate::openai::request(body)
+        let messages = body.remove("messages").map(Into::into);
+        crate::openai::request(messages, body)
+    }
+
+    /// The same from a body that was read with its messages apart; faster.
+    pub fn from_openai_body(body: &mut ChatBody) -> Result<Self, ChatError> {
+        crate::openai::request(body.messages.take(), &mut body.fields)
     }
 
     /// Reads the body of Anthropic's `/v1/messages` as vLLM converts it. Fields that are kept are

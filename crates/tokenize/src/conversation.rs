@@ -1,9 +1,13 @@
 //! What vLLM does to messages before the template sees them.
 
+use std::sync::Arc;
+
 use minijinja::Value;
+use minijinja::value::{Enumerator, Object};
 use serde_json::{Map, Value as Json};
 
-use crate::parts::{Part, extra_fields};
+use crate::content::{Content, PartOut, Text};
+use crate::message::Message as Sent;
 use crate::template::ContentFormat;
 use crate::values::value;
 
@@ -54,19 +58,8 @@ struct Message<'a> {
     others: Vec<(&'static str, Value)>,
 }
 
-enum Content<'a> {
-    /// Borrowed where nothing had to be joined.
-    Text(std::borrow::Cow<'a, str>),
-    Parts(Vec<PartOut<'a>>),
-}
-
-enum PartOut<'a> {
-    Text(String, Option<&'a Map<String, Json>>),
-    Other(Value),
-}
-
 /// The messages as the template gets them.
-pub(crate) fn conversation(messages: &[Json], rules: Rules) -> Result<Value, ConversationError> {
+pub(crate) fn conversation(messages: &[Sent], rules: Rules) -> Result<Value, ConversationError> {
     let mut parsed = Vec::with_capacity(messages.len());
     for (at, message) in messages.iter().enumerate() {
         parsed.push(Message::parse(message, at, rules)?);
@@ -92,7 +85,7 @@ pub(crate) fn conversation(messages: &[Json], rules: Rules) -> Result<Value, Con
 /// Cuts a rendered chat where its last message ends, as `transformers` does.
 pub(crate) fn cut_at_final_message(
     mut rendered: String,
-    messages: &[Json],
+    messages: &[Sent],
 ) -> Result<String, ConversationError> {
     let mark = CONTINUE_MARK.trim_end();
     let lost = || ConversationError::FinalMessageLost;
@@ -110,23 +103,18 @@ pub(crate) fn cut_at_final_message(
     Ok(rendered)
 }
 
-fn final_text(message: &Json) -> Option<&str> {
-    match message.get("content")? {
-        Json::String(text) => Some(text),
-        Json::Array(parts) => parts.iter().rev().find_map(|part| part.get("text")?.as_str()),
-        _ => None,
+fn final_text(message: &Sent) -> Option<&str> {
+    if let Some(text) = message.text() {
+        return Some(text);
     }
+    let parts = message.get("content")?.as_array()?;
+    parts.iter().rev().find_map(|part| part.get("text")?.as_str())
 }
 
 impl<'a> Message<'a> {
-    fn parse(message: &'a Json, at: usize, rules: Rules) -> Result<Self, ConversationError> {
-        let fields = message.as_object().ok_or(ConversationError::Message(at))?;
-        let role = fields
-            .get("role")
-            .and_then(Json::as_str)
-            .ok_or(ConversationError::Message(at))?;
-        let mut content =
-            Content::parse(role, fields.get("content"), rules).ok_or(ConversationError::Content(at))?;
+    fn parse(fields: &'a Sent, at: usize, rules: Rules) -> Result<Self, ConversationError> {
+        let role = fields.role().ok_or(ConversationError::Message(at))?;
+        let mut content = Content::parse(role, fields, rules).ok_or(ConversationError::Content(at))?;
         let mut others = Vec::new();
         match role {
             "assistant" => {
@@ -169,18 +157,11 @@ impl<'a> Message<'a> {
 
     /// Appends the mark to the text that is to be continued.
     fn mark_end(&mut self) -> Result<(), ConversationError> {
-        let text = match &mut self.content {
-            Content::Text(text) => text.to_mut(),
-            Content::Parts(parts) => {
-                let last = parts.iter_mut().rev().find_map(|part| match part {
-                    PartOut::Text(text, _) => Some(text),
-                    PartOut::Other(_) => None,
-                });
-                last.ok_or(ConversationError::NothingToContinue)?
-            }
-        };
-        text.push_str(CONTINUE_MARK);
-        Ok(())
+        if self.content.push_str(CONTINUE_MARK) {
+            Ok(())
+        } else {
+            Err(ConversationError::NothingToContinue)
+        }
     }
 
     fn into_value(self) -> Value {
@@ -189,127 +170,34 @@ impl<'a> Message<'a> {
             content,
             others,
         } = self;
-        let first = [("role", Value::from(role)), ("content", content.into_value())];
-        Value::from_pairs(first.into_iter().chain(others))
+        let mut fields = Vec::with_capacity(2 + others.len());
+        fields.push(("role", Value::from(role)));
+        fields.push(("content", content.into_value()));
+        fields.extend(others);
+        Value::from_object(Fields(fields))
     }
 }
 
-impl<'a> Content<'a> {
-    fn parse(role: &str, content: Option<&'a Json>, rules: Rules) -> Option<Self> {
-        let parts = match content {
-            None | Some(Json::Null) => &[][..],
-            Some(Json::String(text)) => {
-                let text = if role == "system" {
-                    without_billing(text).unwrap_or_default()
-                } else {
-                    text
-                };
-                return Some(match rules.format {
-                    ContentFormat::String => Self::Text(text.into()),
-                    ContentFormat::Parts => Self::Parts(vec![PartOut::Text(text.to_owned(), None)]),
-                });
-            }
-            Some(Json::Array(parts)) => parts,
-            Some(_) => return None,
-        };
-        let mut out = Vec::with_capacity(parts.len());
-        let mut media = 0;
-        for part in parts {
-            match Part::of(part)? {
-                Part::Empty => {}
-                Part::Text(text, object) => {
-                    let kept = if role == "system" {
-                        without_billing(text)
-                    } else {
-                        Some(text)
-                    };
-                    out.extend(kept.map(|text| PartOut::Text(text.to_owned(), object)));
-                }
-                Part::ToolReference(name) => out.push(match rules.format {
-                    ContentFormat::String => PartOut::Text(name.to_owned(), None),
-                    ContentFormat::Parts => {
-                        PartOut::Other(Value::from_pairs([("type", "tool_reference"), ("name", name)]))
-                    }
-                }),
-                Part::Media(..) if rules.mark_media && rules.format == ContentFormat::Parts => {
-                    out.push(PartOut::Text(MEDIA_MARK.to_owned(), None));
-                }
-                Part::Media(kind, object) => {
-                    media += 1;
-                    if rules.format == ContentFormat::Parts {
-                        let first = [("type".to_owned(), Value::from(kind))];
-                        let extra = extra_fields(object).map(|(name, item)| (name.clone(), value(item)));
-                        out.push(PartOut::Other(Value::from_pairs(first.into_iter().chain(extra))));
-                    }
-                }
-            }
-        }
-        if rules.format == ContentFormat::Parts {
-            return Some(Self::Parts(out));
-        }
-        // the engine puts its placeholders before the text of such a message
-        let marks = if rules.mark_media { media } else { 0 };
-        let marks = std::iter::repeat_n(MEDIA_MARK, marks);
-        let texts = out.iter().filter_map(|part| match part {
-            PartOut::Text(text, _) if !text.is_empty() => Some(text.as_str()),
-            _ => None,
-        });
-        Some(Self::Text(
-            marks.chain(texts).collect::<Vec<_>>().join("\n").into(),
-        ))
+/// A mapping of a few different names: a list is read faster than a hash table, and made faster.
+#[derive(Debug)]
+struct Fields(Vec<(&'static str, Value)>);
+
+impl Object for Fields {
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.get_value_by_str(key.as_str()?)
     }
 
-    /// Tool answers made of text only become one string in either format.
-    fn join_text(&mut self) {
-        let Self::Parts(parts) = self else { return };
-        let texts = parts.iter().map(|part| match part {
-            PartOut::Text(text, _) => Some(text.as_str()),
-            PartOut::Other(_) => None,
-        });
-        if let Some(texts) = texts.collect::<Option<Vec<_>>>() {
-            *self = Self::Text(texts.join("\n").into());
-        }
+    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        let found = self.0.iter().find(|(name, _)| *name == key);
+        found.map(|(_, value)| value.clone())
     }
 
-    fn into_value(self) -> Value {
-        match self {
-            Self::Text(text) => Value::from(&*text),
-            Self::Parts(parts) => parts.into_iter().map(PartOut::into_value).collect(),
-        }
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Values(self.0.iter().map(|(name, _)| Value::from(*name)).collect())
     }
 
-    /// Text for a merged system message.
-    fn text(&self) -> std::borrow::Cow<'_, str> {
-        match self {
-            Self::Text(text) => (&**text).into(),
-            Self::Parts(parts) => {
-                let texts = parts.iter().filter_map(|part| match part {
-                    PartOut::Text(text, _) => Some(text.as_str()),
-                    PartOut::Other(_) => None,
-                });
-                texts.collect::<Vec<_>>().join("\n").into()
-            }
-        }
-    }
-}
-
-impl PartOut<'_> {
-    fn into_value(self) -> Value {
-        match self {
-            Self::Other(value) => value,
-            Self::Text(text, object) => {
-                let first = [
-                    ("type".to_owned(), Value::from("text")),
-                    ("text".to_owned(), Value::from(text)),
-                ];
-                let extra = object.into_iter().flat_map(extra_fields);
-                Value::from_pairs(
-                    first
-                        .into_iter()
-                        .chain(extra.map(|(name, item)| (name.clone(), value(item)))),
-                )
-            }
-        }
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        Some(self.0.len())
     }
 }
 
@@ -342,9 +230,9 @@ fn merge_system<'a>(messages: Vec<Message<'a>>, separator: &str, keep_empty: boo
         Some(Content::Parts(_))
     );
     let content = if parts && keep_empty {
-        Content::Parts(vec![PartOut::Text(text, None)])
+        Content::Parts(vec![PartOut::Text(Text::Made(text), None)])
     } else {
-        Content::Text(text.into())
+        Content::Text(Text::Made(text))
     };
     let merged = Message {
         role: "system",
@@ -413,4 +301,44 @@ fn ordered<const N: usize>(
         .chain(others)
         .map(|(name, item)| (Value::from(name.as_str()), each(name, item)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_looks_to_a_template_like_any_mapping() {
+        let pairs = || {
+            vec![
+                ("role", Value::from("user")),
+                ("content", Value::from("a text of more than twenty-two bytes")),
+                ("list", Value::from(vec![1, 2])),
+            ]
+        };
+        let mut environment = minijinja::Environment::new();
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        for source in [
+            "{{ m }}",
+            "{{ m.role }} {{ m['content'] }} {{ m.nothing is defined }} {{ m[0] is defined }}",
+            "{{ m | tojson }}",
+            "{% for key in m %}{{ key }},{% endfor %}",
+            "{% for key, item in m | items %}{{ key }}={{ item }},{% endfor %}",
+            "{% for key, item in m.items() %}{{ key }}={{ item }},{% endfor %}",
+            "{{ m.keys() | list }} {{ m.values() | list }} {{ m.get('role') }} {{ m.get('x', 3) }}",
+            "{{ m | length }} {{ m | dictsort }} {{ m | list }} {{ m | first }} {{ m | reverse | list }}",
+            "{{ 'role' in m }} {{ 'x' in m }} {{ m is mapping }} {{ m is sequence }} {{ m is string }}",
+            "{{ m == n }} {{ n == m }} {{ m == {'role': 'user'} }} {% if m %}true{% endif %}",
+            "{{ [m, m] | map(attribute='role') | join }} {{ [m] | selectattr('role', 'equalto', 'user') | list }}",
+            "{{ m.role() }}",
+            "{{ m + m }}",
+        ] {
+            let render = |message: Value| {
+                let context = [("m", message), ("n", Value::from_pairs(pairs()))];
+                environment.render_str(source, Value::from_pairs(context)).ok()
+            };
+            let expected = render(Value::from_pairs(pairs()));
+            assert_eq!(render(Value::from_object(Fields(pairs()))), expected, "{source}");
+        }
+    }
 }

@@ -83,7 +83,10 @@ fn query(path: &'static str, body: Map<String, Value>) -> Query {
 fn chat_fields(model: &str, chat: &ChatRequest) -> Map<String, Value> {
     let mut body = Map::new();
     body.insert("model".to_owned(), model.into());
-    body.insert("messages".to_owned(), chat.messages.clone().into());
+    body.insert(
+        "messages".to_owned(),
+        chat.messages.iter().map(Value::from).collect(),
+    );
     body.insert(
         "add_generation_prompt".to_owned(),
         chat.add_generation_prompt.into(),

@@ -8,6 +8,7 @@ use std::io;
 use serde_json::Value;
 
 use crate::chat::ChatRequest;
+use crate::message::Message;
 use crate::parts::Part;
 use crate::tokenized::{Media, Tokenized};
 
@@ -82,20 +83,13 @@ impl Chunks {
         }
     }
 
-    fn message(&mut self, message: &Value, media: &mut Vec<Media>) {
-        let Some(fields) = message.as_object() else { return };
+    fn message(&mut self, message: &Message, media: &mut Vec<Media>) {
         self.bytes(b"\n");
-        self.bytes(
-            fields
-                .get("role")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .as_bytes(),
-        );
+        self.bytes(message.role().unwrap_or_default().as_bytes());
         self.bytes(b"\n");
-        match fields.get("content") {
-            Some(Value::String(text)) => self.bytes(text.as_bytes()),
-            Some(Value::Array(parts)) => {
+        match (message.text(), message.get("content")) {
+            (Some(text), _) => self.bytes(text.as_bytes()),
+            (None, Some(Value::Array(parts))) => {
                 for part in parts {
                     match Part::of(part) {
                         Some(Part::Text(text, _)) => self.bytes(text.as_bytes()),
@@ -114,7 +108,7 @@ impl Chunks {
             _ => {}
         }
         for name in ["reasoning", "reasoning_content", "tool_calls"] {
-            match fields.get(name) {
+            match message.get(name) {
                 None | Some(Value::Null) => {}
                 Some(Value::String(text)) => self.bytes(text.as_bytes()),
                 Some(other) => self.json(other),

@@ -2,11 +2,13 @@
 
 mod anthropic;
 mod chat;
+mod content;
 mod conversation;
 mod encode;
 pub mod engine;
 mod estimate;
 mod load;
+mod message;
 mod model;
 mod openai;
 mod parts;
@@ -22,6 +24,7 @@ pub use chat::{ChatError, ChatRequest};
 pub use encode::{Encode, Piece, Pipeline, TokenizerError};
 pub use estimate::{BYTES_PER_TOKEN, estimate_chat, estimate_text};
 pub use load::LoadError;
+pub use message::{ChatBody, Message, Messages};
 pub use model::{DEFAULT_CACHE_BYTES, EncodeError, ModelTokenizer, Options};
 pub use template::{Clock, TemplateError};
 pub use tokenized::{Media, Tokenized};

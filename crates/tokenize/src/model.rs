@@ -10,6 +10,7 @@ use crate::chat::ChatRequest;
 use crate::conversation::{ConversationError, Rules, conversation, cut_at_final_message};
 use crate::encode::{Encode, Pipeline, TokenizerError};
 use crate::load::{Files, LoadError};
+use crate::message::Message;
 use crate::segments::SegmentCache;
 use crate::template::{ChatTemplate, Clock, TemplateError, Variables};
 use crate::templates::Templates;
@@ -296,8 +297,8 @@ impl ModelTokenizer {
 
     /// vLLM's probe: `none`, or `low` if the template refuses `none` or treats it like a real effort.
     fn disabled_effort(&self, template: &ChatTemplate) -> &'static str {
-        static MESSAGE: OnceLock<serde_json::Value> = OnceLock::new();
-        let message = MESSAGE.get_or_init(|| serde_json::json!({"role": "user", "content": "Hi"}));
+        static MESSAGE: OnceLock<Message> = OnceLock::new();
+        let message = MESSAGE.get_or_init(|| serde_json::json!({"role": "user", "content": "Hi"}).into());
         let probe = |effort: &'static str| {
             let format = template.format();
             let rules = Rules {

@@ -2,16 +2,20 @@
 
 use serde_json::{Map, Value};
 
-use crate::{ChatError, ChatRequest};
+use crate::{ChatError, ChatRequest, Messages};
 
-pub(crate) fn request(body: &mut Map<String, Value>) -> Result<ChatRequest, ChatError> {
-    let messages = match body.remove("messages") {
-        Some(Value::Array(messages)) => messages,
-        None | Some(Value::Null) => return Err(ChatError::Missing("messages")),
-        Some(_) => return Err(ChatError::wrong_type("messages", "a list of messages")),
+/// The request without its `messages` is `body`.
+pub(crate) fn request(
+    messages: Option<Messages>,
+    body: &mut Map<String, Value>,
+) -> Result<ChatRequest, ChatError> {
+    let messages = match messages {
+        Some(Messages::List(messages)) => messages,
+        None | Some(Messages::Null) => return Err(ChatError::Missing("messages")),
+        Some(Messages::Other) => return Err(ChatError::wrong_type("messages", "a list of messages")),
     };
     for (at, message) in messages.iter().enumerate() {
-        if !message.get("role").is_some_and(Value::is_string) {
+        if message.role().is_none() {
             return Err(ChatError::wrong_type(
                 format!("messages[{at}]"),
                 "an object with a `role`",

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::openai::{list, object, set_effort, text};
 use crate::tools;
-use crate::{ChatError, ChatRequest};
+use crate::{ChatError, ChatRequest, Message};
 
 pub(crate) fn request(body: &mut Map<String, Value>) -> Result<ChatRequest, ChatError> {
     for (field, what) in [
@@ -42,7 +42,7 @@ pub(crate) fn request(body: &mut Map<String, Value>) -> Result<ChatRequest, Chat
             .cloned(),
     );
     Ok(ChatRequest {
-        messages,
+        messages: messages.into_iter().map(Message::from).collect(),
         tools: tool_list(body)?,
         chat_template_kwargs: kwargs,
         add_generation_prompt: !unfinished,

@@ -289,7 +289,7 @@ proptest! {
     #[test]
     fn the_estimate_of_a_later_turn_begins_like_the_earlier_one(turns in prop::collection::vec(".{0,60}", 1..8)) {
         let messages: Vec<Value> = turns.iter().map(|turn| json!({"role": "user", "content": turn})).collect();
-        let of = |count: usize| estimate_chat(&ChatRequest { messages: messages[..count].to_vec(), ..ChatRequest::default() });
+        let of = |count: usize| estimate_chat(&ChatRequest { messages: messages[..count].iter().cloned().map(Into::into).collect(), ..ChatRequest::default() });
         let (all, some) = (of(turns.len()), of(turns.len() / 2));
         let whole = some.ids.len().saturating_sub(1);
         prop_assert_eq!(&some.ids[..whole], &all.ids[..whole]);
@@ -302,7 +302,7 @@ fn the_estimate_counts_images_as_placeholders_not_as_bytes() {
     let messages =
         vec![json!({"role": "user", "content": [{"type": "text", "text": "What is this?"}, image]})];
     let got = estimate_chat(&ChatRequest {
-        messages,
+        messages: messages.into_iter().map(Into::into).collect(),
         ..ChatRequest::default()
     });
     assert!(got.ids.len() < 20);

@@ -8,8 +8,8 @@ mod common;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use lmetric_tokenize::{ChatRequest, ModelTokenizer, Tokenized};
-use serde_json::{Map, Value, json};
+use lmetric_tokenize::{ChatBody, ChatRequest, ModelTokenizer, Tokenized};
+use serde_json::{Value, json};
 
 /// Some 27,000 tokens of the shipped tokenizer, with 240 words a turn.
 const TURNS: usize = 60;
@@ -56,8 +56,8 @@ fn body(turns: usize, words: usize) -> Vec<u8> {
 
 fn encode(model: &ModelTokenizer, body: &[u8]) -> (Tokenized, [Duration; 3]) {
     let started = Instant::now();
-    let mut parsed: Map<String, Value> = serde_json::from_slice(body).unwrap();
-    let chat = ChatRequest::from_openai(&mut parsed).unwrap();
+    let mut parsed: ChatBody = serde_json::from_slice(body).unwrap();
+    let chat = ChatRequest::from_openai_body(&mut parsed).unwrap();
     let parsed_in = started.elapsed();
     let started = Instant::now();
     model.render_chat(&chat).unwrap();

@@ -50,7 +50,7 @@ fn templates_render_as_in_jinja2() {
     let mut wrong = Vec::new();
     for case in cases {
         let chat = ChatRequest {
-            messages: case.messages,
+            messages: case.messages.into_iter().map(Into::into).collect(),
             tools: case.tools,
             documents: case.documents,
             chat_template: Some(case.template),

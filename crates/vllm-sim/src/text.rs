@@ -119,11 +119,11 @@ impl Codec {
             let _ = writeln!(text, "<|im_start|>tool\n{tool}<|im_end|>");
         }
         for message in &chat.messages {
-            let role = message["role"].as_str().unwrap_or("user");
-            let content = &message["content"];
-            let content = content
-                .as_str()
-                .map_or_else(|| content.to_string(), str::to_owned);
+            let role = message.role().unwrap_or("user");
+            let content = match message.text() {
+                Some(text) => text.to_string(),
+                None => message.get("content").unwrap_or(&Value::Null).to_string(),
+            };
             let _ = writeln!(text, "<|im_start|>{role}\n{content}<|im_end|>");
         }
         text += "<|im_start|>assistant\n";

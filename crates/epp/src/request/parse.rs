@@ -7,9 +7,9 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use lmetric_scheduler::Subset;
-use lmetric_tokenize::{ChatRequest, Tokenized};
+use lmetric_tokenize::{ChatBody, ChatRequest, Tokenized};
 use serde::Deserialize;
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{Value, value::RawValue};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
@@ -93,8 +93,13 @@ pub fn read(asked: Asked) -> Result<ParsedRequest, Refusal> {
 impl ParsedRequest {
     fn read_body(&mut self, body: &[u8]) -> Result<(), Refusal> {
         match self.kind {
-            RequestKind::Chat | RequestKind::Responses | RequestKind::Messages => {
-                self.read_conversation(whole(body)?);
+            RequestKind::Chat => self.read_conversation(whole(body)?),
+            RequestKind::Responses | RequestKind::Messages => {
+                let fields = whole(body)?;
+                self.read_conversation(ChatBody {
+                    messages: None,
+                    fields,
+                });
             }
             RequestKind::Completions => {
                 let fields: Fields<'_> = whole(body)?;
@@ -153,7 +158,8 @@ impl ParsedRequest {
         self.session = self.session.or_else(|| key.map(|key| xxh3_64(key.as_bytes())));
     }
 
-    fn read_conversation(&mut self, mut body: Map<String, Value>) {
+    fn read_conversation(&mut self, mut asked: ChatBody) {
+        let body = &asked.fields;
         let text = |field: &str| body.get(field).and_then(Value::as_str);
         let flag = |field: &str| body.get(field).and_then(Value::as_bool).unwrap_or(false);
         self.model = named(text("model").map(str::to_owned));
@@ -173,9 +179,9 @@ impl ParsedRequest {
             .and_then(|ids| Vec::<u32>::deserialize(ids).ok())
             .filter(|ids| !ids.is_empty());
         let conversation = match self.kind {
-            RequestKind::Responses => ChatRequest::from_responses(&mut body),
-            RequestKind::Messages => ChatRequest::from_anthropic(&mut body),
-            _ => ChatRequest::from_openai(&mut body),
+            RequestKind::Responses => ChatRequest::from_responses(&mut asked.fields),
+            RequestKind::Messages => ChatRequest::from_anthropic(&mut asked.fields),
+            _ => ChatRequest::from_openai_body(&mut asked),
         };
         let Ok(conversation) = conversation else {
             return;
@@ -190,7 +196,12 @@ impl ParsedRequest {
 }
 
 fn whole<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(|error| {
+    // checked once for all its strings, and several times as fast as they are checked one by one
+    let parsed = match simdutf8::basic::from_utf8(body) {
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(body),
+    };
+    parsed.map_err(|error| {
         let what = if error.is_data() {
             "must be a JSON object"
         } else {

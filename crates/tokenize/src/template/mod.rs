@@ -2,6 +2,7 @@
 
 mod format;
 mod json;
+mod sums;
 mod tags;
 
 use std::fmt;
@@ -74,7 +75,7 @@ impl ChatTemplate {
         let plain = tags::without_generation(source);
         let mut environment = environment(clock)?;
         environment.set_fuel(Some(fuel));
-        environment.add_template_owned(NAME, plain.clone().into_owned())?;
+        environment.add_template_owned(NAME, sums::without_sums(&plain).into_owned())?;
         Ok(Self {
             environment,
             format: format::detect(&plain),
@@ -155,6 +156,9 @@ fn environment(clock: Clock) -> Result<Environment<'static>, Error> {
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.set_debug(false); // its reports would quote prompts
     environment.set_formatter(|out, state, value| {
+        if value.kind() == ValueKind::String {
+            return Ok(out.write_str(value.as_str().unwrap_or_default())?);
+        }
         if value.kind() == ValueKind::Number && !value.is_integer() {
             let number = f64::try_from(value.clone())?;
             if number.is_finite() {
@@ -164,6 +168,7 @@ fn environment(clock: Clock) -> Result<Environment<'static>, Error> {
         minijinja::escape_formatter(out, state, value)
     });
     environment.add_filter("tojson", json::tojson);
+    environment.add_filter(sums::ONLY_TEXT, sums::only_text);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message))
     });

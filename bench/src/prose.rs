@@ -1,0 +1,75 @@
+//! Text as people write it: the repository's own documents, cut at random places.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, ensure};
+
+use crate::workload::Numbers;
+
+/// Fewer bytes would come again too soon.
+const LEAST: usize = 50_000;
+
+/// All documents, one after the other.
+pub struct Prose(String);
+
+impl Prose {
+    /// Reads every `.md` file under `root`, in the order of their names.
+    pub fn read(root: &Path) -> anyhow::Result<Self> {
+        let mut text = String::new();
+        gather(root, &mut text)?;
+        ensure!(
+            text.len() >= LEAST,
+            "{}: {} bytes of Markdown are too few; run this in the repository's root",
+            root.display(),
+            text.len()
+        );
+        Ok(Self(text))
+    }
+
+    /// So many bytes (give or take a character) from somewhere; it begins anew where the documents end.
+    pub fn slice(&self, numbers: &mut Numbers, bytes: usize) -> String {
+        let text = self.0.as_str();
+        let start = text.floor_char_boundary(numbers.below(text.len() as u64) as usize);
+        let mut out = String::with_capacity(bytes + 4);
+        let mut rest = &text[start..];
+        while out.len() < bytes {
+            out.push_str(&rest[..rest.ceil_char_boundary(bytes - out.len())]);
+            rest = text;
+        }
+        out
+    }
+}
+
+fn gather(folder: &Path, text: &mut String) -> anyhow::Result<()> {
+    let listed = fs::read_dir(folder).with_context(|| format!("{}: cannot be listed", folder.display()))?;
+    let mut paths: Vec<_> = listed
+        .map(|entry| Ok(entry?.path()))
+        .collect::<std::io::Result<_>>()?;
+    paths.sort();
+    for path in paths {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() && !path.is_symlink() && name != "target" && !name.starts_with('.') {
+            gather(&path, text)?;
+        } else if name.ends_with(".md") {
+            let file =
+                fs::read_to_string(&path).with_context(|| format!("{}: cannot be read", path.display()))?;
+            text.push_str(&file);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_has_its_length_wherever_it_begins() {
+        let prose = Prose("ä long way to €".repeat(9));
+        let mut numbers = Numbers(1);
+        for bytes in 0..400 {
+            let length = prose.slice(&mut numbers, bytes).len();
+            assert!((bytes..bytes + 4).contains(&length), "{length} of {bytes}");
+        }
+    }
+}
