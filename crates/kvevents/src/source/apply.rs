@@ -190,7 +190,7 @@ impl Cache {
     }
 
     fn bound(&self) -> usize {
-        BOUND_FACTOR * self.gpu_blocks
+        (BOUND_FACTOR * self.gpu_blocks).min(Blocks::MOST)
     }
 
     fn clear_gpu(&mut self, ops: &mut Vec<Op>) {
@@ -282,7 +282,7 @@ impl Cache {
             let engine_hash = run.engine_hash(hash);
             if let Some(node) = self.blocks.find(engine_hash) {
                 if saying == Saying::New {
-                    self.blocks.add_copy(engine_hash);
+                    self.blocks.add_copy(engine_hash, node);
                     self.count_store(ops);
                     ops.push(Op::Store {
                         parent: self.blocks.key_before(node, root),
@@ -346,7 +346,7 @@ impl Cache {
         }
         if !self.reports.take(&keys) {
             Saying::New
-        } else if self.blocks.knows(keys[0]) {
+        } else if self.blocks.knows_first(keys[0]) {
             Saying::Again
         } else {
             Saying::Unsure
