@@ -31,19 +31,25 @@ pub struct ContentHash(u64);
 impl ContentHash {
     /// `xxh3_64` over the ids as little-endian `u32`.
     pub fn of(tokens: &[TokenId]) -> Self {
-        let mut bytes = [0_u8; 4 * 64];
-        if tokens.len() <= 64 {
-            for (slot, token) in bytes.chunks_exact_mut(4).zip(tokens) {
-                slot.copy_from_slice(&token.to_le_bytes());
-            }
-            return Self(xxh3_64(&bytes[..4 * tokens.len()]));
+        // the sizes that engines have; a length that is known needs no loop
+        if let Ok(block) = <&[TokenId; 16]>::try_from(tokens) {
+            return Self(xxh3_64(bytes(block).as_flattened()));
+        }
+        if let Ok(block) = <&[TokenId; 32]>::try_from(tokens) {
+            return Self(xxh3_64(bytes(block).as_flattened()));
+        }
+        if tokens.len() <= PART {
+            let mut part = [0; PART];
+            part[..tokens.len()].copy_from_slice(tokens);
+            return Self(xxh3_64(bytes(&part)[..tokens.len()].as_flattened()));
         }
         let mut hasher = Xxh3::new();
-        for part in tokens.chunks(64) {
-            for (slot, token) in bytes.chunks_exact_mut(4).zip(part) {
-                slot.copy_from_slice(&token.to_le_bytes());
-            }
-            hasher.update(&bytes[..4 * part.len()]);
+        let (parts, rest) = tokens.as_chunks::<PART>();
+        for part in parts {
+            hasher.update(bytes(part).as_flattened());
+        }
+        for token in rest {
+            hasher.update(&token.to_le_bytes());
         }
         Self(hasher.digest())
     }
@@ -69,6 +75,13 @@ impl ContentHash {
     pub fn get(self) -> u64 {
         self.0
     }
+}
+
+/// Tokens that are hashed at once.
+const PART: usize = 64;
+
+fn bytes<const N: usize>(tokens: &[TokenId; N]) -> [[u8; 4]; N] {
+    tokens.map(u32::to_le_bytes)
 }
 
 /// Chained hash of a block and everything before it; also the root before the first block.

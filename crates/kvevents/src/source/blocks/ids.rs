@@ -2,13 +2,13 @@
 //!
 //! Buckets of 64 bytes hold fifteen nodes of three bytes, for each of them eight bits of its hash code, and how many
 //! nodes wanted to be here and went on to the next bucket: a search ends where nobody went on, and a removal leaves
-//! no trace. A table is 15⁄16 full at most and grows by less than a third, in 64 shards that grow one at a time, so
+//! no trace. A table is 15⁄16 full at most and grows by less than a third, in 16 shards that grow one at a time, so
 //! that it costs about five bytes a node at any size.
 
 use super::nodes::NodeId;
 
 /// Bits of a hash code that choose the shard.
-const SHARD_BITS: u32 = 6;
+const SHARD_BITS: u32 = 4;
 const SHARDS: usize = 1 << SHARD_BITS;
 /// Nodes in a bucket.
 const LANES: usize = 15;
