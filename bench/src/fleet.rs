@@ -75,16 +75,18 @@ impl Fleet {
             source,
             generation,
             next: 0,
+            outcome: Outcome::default(),
         }
     }
 
     /// A message of `endpoint` comes and is applied: decoded, hashed, indexed, told to the ledger.
     pub fn receive(&self, endpoint: u16, feed: &mut Feed, payload: &[u8]) {
-        let mut outcome = Outcome::default();
         let source = SourceId(endpoint);
+        let outcome = &mut feed.outcome;
+        outcome.ops.clear();
         let mut adopt = |contents: &[_]| self.sink.adopt(source, contents);
         feed.source
-            .live(feed.generation, feed.next, payload, &mut adopt, &mut outcome);
+            .live(feed.generation, feed.next, payload, &mut adopt, outcome);
         feed.next += 1;
         self.sink.apply(source, &outcome.ops);
     }
@@ -131,6 +133,8 @@ pub struct Feed {
     source: Source,
     generation: Generation,
     next: u64,
+    /// Kept from one message to the next, as the picker keeps it.
+    outcome: Outcome,
 }
 
 /// The message that holds this event alone.

@@ -29,20 +29,14 @@ pub struct IndexSink {
 type Part<'a> = (Computed, &'a [(BlockKey, BlockKey)]);
 
 /// Blocks of a run for the scheduler, in order as (parent, key).
+#[derive(Default)]
 struct Told {
-    blocks: Vec<(BlockKey, BlockKey)>,
+    blocks: SmallVec<[(BlockKey, BlockKey); RUN]>,
     /// Lengths of their parts.
     lengths: SmallVec<[(Computed, usize); 4]>,
 }
 
 impl Told {
-    fn with_capacity(blocks: usize) -> Self {
-        Self {
-            blocks: Vec::with_capacity(blocks),
-            lengths: SmallVec::new(),
-        }
-    }
-
     fn clear(&mut self) {
         self.blocks.clear();
         self.lengths.clear();
@@ -139,7 +133,7 @@ impl IndexSink {
 
 impl EventSink for IndexSink {
     fn apply(&self, source: SourceId, ops: &[Op]) {
-        let mut told = Told::with_capacity(ops.len().min(RUN));
+        let mut told = Told::default();
         for run in ops.chunks(RUN) {
             told.clear();
             {

@@ -62,7 +62,11 @@ pub(super) struct Cache {
     inferred: Inferred,
     groups: SmallVec<[Group; 2]>,
     decoder: Decoder,
+    /// Of the run that is stored.
+    hashes: Vec<u64>,
     contents: Vec<ContentHash>,
+    /// Root of prompts without LoRA and salt in blocks of this size, of which nearly all are.
+    plain_root: Option<(BlockSize, BlockKey)>,
     stats: SourceStats,
     searches: u32,
     /// Number of the batch that is applied.
@@ -90,7 +94,9 @@ impl Cache {
             inferred: Inferred::default(),
             groups: SmallVec::new(),
             decoder: Decoder::default(),
+            hashes: Vec::new(),
             contents: Vec::new(),
+            plain_root: None,
             stats: SourceStats::default(),
             searches: 0,
             batch: 0,
@@ -190,7 +196,7 @@ impl Cache {
     }
 
     fn bound(&self) -> usize {
-        BOUND_FACTOR * self.gpu_blocks
+        (BOUND_FACTOR * self.gpu_blocks).min(Blocks::MOST)
     }
 
     fn clear_gpu(&mut self, ops: &mut Vec<Op>) {
@@ -228,8 +234,12 @@ impl Cache {
         }
         let mut contents = std::mem::take(&mut self.contents);
         let salt = space::contents(stored, size, lora, &mut contents);
+        let mut hashes = std::mem::take(&mut self.hashes);
+        hashes.clear();
+        hashes.extend(stored.hashes.iter().map(Hash::get));
+        ops.reserve(hashes.len());
         let run = Run {
-            hashes: stored.hashes.iter().map(Hash::get).collect(),
+            hashes: &hashes,
             group,
             parent: stored.parent.map(Hash::get),
             contents: &contents,
@@ -237,12 +247,7 @@ impl Cache {
         let before = if let Some(parent) = run.parent {
             self.blocks.find(run.engine_hash(parent)).map(Before::Node)
         } else {
-            let root = self.seed.root(&KeySpace {
-                group: &self.group,
-                lora: lora.name(),
-                salt,
-                block_size: size,
-            });
+            let root = self.root(lora.name(), salt, size);
             let unseen_salt = stored.extra_keys.is_none();
             Some(Before::Root(
                 self.salted_root(&run, unseen_salt, adopt).unwrap_or(root),
@@ -250,6 +255,27 @@ impl Cache {
         };
         self.store_run(&run, before, adopt, ops);
         self.contents = contents;
+        self.hashes = hashes;
+    }
+
+    fn root(&mut self, lora: Option<&str>, salt: Option<&str>, block_size: BlockSize) -> BlockKey {
+        let plain = lora.is_none() && salt.is_none();
+        if let Some((size, root)) = self.plain_root
+            && plain
+            && size == block_size
+        {
+            return root;
+        }
+        let root = self.seed.root(&KeySpace {
+            group: &self.group,
+            lora,
+            salt,
+            block_size,
+        });
+        if plain {
+            self.plain_root = Some((block_size, root));
+        }
+        root
     }
 
     /// An engine that sends no extra keys does not show salts: an open reservation with the same contents may.
@@ -282,7 +308,7 @@ impl Cache {
             let engine_hash = run.engine_hash(hash);
             if let Some(node) = self.blocks.find(engine_hash) {
                 if saying == Saying::New {
-                    self.blocks.add_copy(engine_hash);
+                    self.blocks.add_copy(engine_hash, node);
                     self.count_store(ops);
                     ops.push(Op::Store {
                         parent: self.blocks.key_before(node, root),
@@ -346,7 +372,7 @@ impl Cache {
         }
         if !self.reports.take(&keys) {
             Saying::New
-        } else if self.blocks.knows(keys[0]) {
+        } else if self.blocks.knows_first(keys[0]) {
             Saying::Again
         } else {
             Saying::Unsure
@@ -535,7 +561,7 @@ enum Saying {
 
 /// Consecutive blocks of one request.
 struct Run<'a> {
-    hashes: SmallVec<[u64; 32]>,
+    hashes: &'a [u64],
     group: u16,
     parent: Option<u64>,
     contents: &'a [ContentHash],

@@ -161,6 +161,9 @@ impl Orphans {
     }
 
     fn position(&self, hash: EngineHash) -> Option<u32> {
+        if self.is_empty() {
+            return None;
+        }
         self.by_hash
             .find(self.hasher.hash_one(hash), |&at| {
                 self.entries[at as usize].orphan.hash == hash

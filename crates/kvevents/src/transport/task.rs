@@ -43,6 +43,9 @@ pub(super) struct Shown {
     pub(super) block_size: Option<BlockSize>,
 }
 
+/// Operations that room is kept for from one message to the next.
+const KEPT_OPS: usize = 1_024;
+
 pub(super) struct Task {
     spec: SourceSpec,
     sink: Arc<dyn EventSink>,
@@ -145,12 +148,12 @@ impl Task {
                     }
                     let mut out = Outcome::default();
                     self.new_settings(&mut out);
-                    self.carry_out(out);
+                    self.carry_out(&mut out);
                 }
                 Some(request) = self.requests.recv() => {
                     let mut out = Outcome::default();
                     self.answer(request, &mut out);
-                    self.carry_out(out);
+                    self.carry_out(&mut out);
                 }
             }
         }
@@ -168,7 +171,7 @@ impl Task {
         let mut probe = Probe::default();
         info!(source = %self.spec.name, endpoint = %self.spec.endpoint, "subscribed to KV events");
         loop {
-            match self.carry_out(std::mem::take(&mut out)) {
+            match self.carry_out(&mut out) {
                 None => {}
                 Some(Command::Resubscribe) => {
                     self.source.disconnected(generation);
@@ -199,7 +202,7 @@ impl Task {
                     }
                     if ended && probe.deaf(failed, self.source.stats().last_seq) {
                         // the replay knows of messages that the subscription never brought, or nobody answers
-                        self.carry_out(out);
+                        self.carry_out(&mut out);
                         let error = SocketError::new(&self.spec.endpoint, Fault::Closed);
                         return self.give_up(generation, error);
                     }
@@ -290,12 +293,15 @@ impl Task {
     }
 
     /// Hands the operations to the sink and shows what changed; returns the command.
-    fn carry_out(&self, Outcome { ops, command }: Outcome) -> Option<Command> {
+    fn carry_out(&self, out: &mut Outcome) -> Option<Command> {
+        let Outcome { ops, command } = out;
         if !ops.is_empty() {
-            self.sink.apply(self.spec.id, &ops);
+            self.sink.apply(self.spec.id, ops);
+            ops.clear();
+            ops.shrink_to(KEPT_OPS);
         }
         self.show();
-        command
+        command.take()
     }
 
     fn show(&self) {

@@ -11,6 +11,12 @@ pub(super) enum Fault {
     Type,
 }
 
+/// Markers of unsigned integers; the one after the first has four bytes.
+const TWO_BYTES: u8 = 0xcd;
+const EIGHT_BYTES: u8 = 0xcf;
+/// Bytes of an integer of eight, with its marker.
+const LONG: usize = 9;
+
 /// What is left of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'p> {
@@ -167,30 +173,47 @@ impl<'p> Cursor<'p> {
         if count > self.rest.len() {
             return Err(Fault::Truncated);
         }
-        tokens.reserve(count);
-        for _ in 0..count {
-            let (&first, rest) = self.rest.split_first().ok_or(Fault::Truncated)?;
-            // the three forms that nearly every id has
-            let token = match first {
-                0x00..=0x7f => {
-                    self.rest = rest;
-                    u32::from(first)
-                }
-                0xcd => {
-                    let (bytes, rest) = rest.split_first_chunk().ok_or(Fault::Truncated)?;
-                    self.rest = rest;
-                    u32::from(u16::from_be_bytes(*bytes))
-                }
-                0xce => {
-                    let (bytes, rest) = rest.split_first_chunk().ok_or(Fault::Truncated)?;
-                    self.rest = rest;
-                    u32::from_be_bytes(*bytes)
-                }
-                _ => self.int()?,
-            };
-            tokens.push(token);
+        let before = tokens.len();
+        tokens.resize(before + count, 0);
+        for token in &mut tokens[before..] {
+            *token = self.token()?;
         }
         Ok(())
+    }
+
+    /// A token id. Most have two or four bytes after their marker, in no order that a processor could guess; so what
+    /// differs between these two is computed and not chosen.
+    #[inline]
+    fn token(&mut self) -> Result<u32, Fault> {
+        if let Some(head) = self.rest.first_chunk::<8>() {
+            let long = head[0].wrapping_sub(TWO_BYTES);
+            if long <= 1 {
+                let value = u64::from_be_bytes(*head) << 8 >> (48 - 16 * u32::from(long));
+                self.rest = &self.rest[3 + 2 * usize::from(long)..];
+                return Ok(value as u32);
+            }
+        }
+        self.int()
+    }
+
+    /// `count` integers of eight bytes each, markers included, if that is what comes.
+    pub(super) fn long_integers(&mut self, count: usize) -> Option<&'p [u8]> {
+        let (all, rest) = self.rest.split_at_checked(count.checked_mul(LONG)?)?;
+        if !all.chunks_exact(LONG).all(|one| one[0] == EIGHT_BYTES) {
+            return None;
+        }
+        self.rest = rest;
+        Some(all)
+    }
+
+    /// An integer of eight bytes, if that is what comes.
+    pub(super) fn long_integer(&mut self) -> Option<u64> {
+        let (&[marker, ref value @ ..], rest) = self.rest.split_first_chunk::<LONG>()?;
+        if marker != EIGHT_BYTES {
+            return None;
+        }
+        self.rest = rest;
+        Some(u64::from_be_bytes(*value))
     }
 
     /// Steps over one value, however deep. O(bytes), no recursion, no allocation: what is left to skip is

@@ -138,7 +138,7 @@ impl<'p> Hashes<'p> {
     /// In order.
     pub fn iter(&self) -> impl Iterator<Item = Hash<'p>> + use<'p> {
         let mut cursor = Cursor::new(self.raw);
-        (0..self.count).map_while(move |_| super::decode::hash(&mut cursor).ok())
+        (0..self.count).map_while(move |_| super::values::hash(&mut cursor).ok())
     }
 }
 
@@ -178,7 +178,7 @@ impl<'p> ExtraKeys<'p> {
     /// The keys of each block; empty where it has none.
     pub fn iter(&self) -> impl Iterator<Item = BlockExtras<'p>> + use<'p> {
         let mut cursor = Cursor::new(self.raw);
-        (0..self.count).map_while(move |_| super::decode::block_extras(&mut cursor).ok())
+        (0..self.count).map_while(move |_| super::values::block_extras(&mut cursor).ok())
     }
 }
 
@@ -198,6 +198,6 @@ impl<'p> BlockExtras<'p> {
     /// In order.
     pub fn iter(&self) -> impl Iterator<Item = ExtraKey<'p>> + use<'p> {
         let mut cursor = Cursor::new(self.raw);
-        (0..self.count).map_while(move |_| super::decode::extra_key(&mut cursor).ok())
+        (0..self.count).map_while(move |_| super::values::extra_key(&mut cursor).ok())
     }
 }

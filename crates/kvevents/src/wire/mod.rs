@@ -6,9 +6,11 @@
 mod cursor;
 mod decode;
 mod event;
+mod fields;
 mod frames;
 #[cfg(test)]
 mod tests;
+mod values;
 
 pub use decode::{Decoder, Summary, decode_batch};
 pub use event::{Batch, BlockExtras, Event, ExtraKey, ExtraKeys, Hash, Hashes, Removed, Stored};

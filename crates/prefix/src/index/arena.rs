@@ -4,13 +4,18 @@ use super::SourceId;
 
 /// An arena of at least so many bitmaps gives its memory back when none is in use.
 const KEPT: usize = 256;
+/// No bitmap.
+const NONE: u32 = u32::MAX;
 
-/// Equal-sized bitmaps over source ids; each is preceded by the number of its members.
+/// Equal-sized bitmaps over source ids.
 #[derive(Debug)]
 pub(super) struct Arena {
     words: Vec<u64>,
-    free: Vec<u32>,
-    /// Words of one bitmap, without its count.
+    /// The last one given back; the first word of each such names the one before.
+    free: u32,
+    /// Bitmaps in use.
+    used: usize,
+    /// Words of one bitmap.
     width: usize,
 }
 
@@ -18,17 +23,14 @@ impl Arena {
     pub(super) fn new() -> Self {
         Self {
             words: Vec::new(),
-            free: Vec::new(),
+            free: NONE,
+            used: 0,
             width: 1,
         }
     }
 
-    fn stride(&self) -> usize {
-        self.width + 1
-    }
-
     fn start(&self, number: u32) -> usize {
-        number as usize * self.stride()
+        number as usize * self.width
     }
 
     /// Makes room for ids up to `source`. Copies the arena when its bitmaps must become wider, which
@@ -39,8 +41,8 @@ impl Arena {
             return;
         }
         let wider = needed.next_power_of_two();
-        let mut words = Vec::with_capacity(self.words.len() / self.stride() * (wider + 1));
-        for old in self.words.chunks_exact(self.stride()) {
+        let mut words = Vec::with_capacity(self.words.len() / self.width * wider);
+        for old in self.words.chunks_exact(self.width) {
             words.extend_from_slice(old);
             words.resize(words.len() + wider - self.width, 0);
         }
@@ -50,34 +52,48 @@ impl Arena {
 
     /// An empty bitmap.
     pub(super) fn allocate(&mut self) -> u32 {
-        if let Some(number) = self.free.pop() {
+        self.used += 1;
+        if self.free != NONE {
+            let number = self.free;
+            let start = self.start(number);
+            self.free = std::mem::take(&mut self.words[start]) as u32;
             return number;
         }
-        let number = self.words.len() / self.stride();
-        self.words.resize(self.words.len() + self.stride(), 0);
-        u32::try_from(number).expect("four billion bitmaps do not fit in memory")
+        let number = self.words.len() / self.width;
+        if self.words.len() + self.width > self.words.capacity() {
+            self.words.reserve_exact((self.words.len() / 4).max(16 * self.width));
+        }
+        self.words.resize(self.words.len() + self.width, 0);
+        u32::try_from(number)
+            .ok()
+            .filter(|&number| number != NONE)
+            .expect("four billion bitmaps do not fit in memory")
     }
 
     /// Gives a bitmap back.
     pub(super) fn release(&mut self, number: u32) {
-        let start = self.start(number);
-        let stride = self.stride();
-        self.words[start..start + stride].fill(0);
-        self.free.push(number);
-        if self.free.len() >= KEPT && self.free.len() * stride == self.words.len() {
+        self.used -= 1;
+        if self.used == 0 && self.words.len() >= KEPT * self.width {
             self.words = Vec::new();
-            self.free = Vec::new();
+            self.free = NONE;
+            return;
         }
+        let start = self.start(number);
+        self.words[start] = u64::from(self.free);
+        self.words[start + 1..start + self.width].fill(0);
+        self.free = number;
     }
 
     /// The bitmap's words, lowest ids first.
     pub(super) fn bits(&self, number: u32) -> &[u64] {
         let start = self.start(number);
-        &self.words[start + 1..start + self.stride()]
+        &self.words[start..start + self.width]
     }
 
+    /// How many are in it.
     pub(super) fn count(&self, number: u32) -> usize {
-        self.words[self.start(number)] as usize
+        let ones = self.bits(number).iter().map(|word| word.count_ones());
+        ones.sum::<u32>() as usize
     }
 
     pub(super) fn contains(&self, number: u32, source: SourceId) -> bool {
@@ -89,10 +105,9 @@ impl Arena {
     pub(super) fn insert(&mut self, number: u32, source: SourceId) -> bool {
         let (word, bit) = place(source);
         let start = self.start(number);
-        let bits = &mut self.words[start + 1 + word];
+        let bits = &mut self.words[start + word];
         let new = *bits & bit == 0;
         *bits |= bit;
-        self.words[start] += u64::from(new);
         new
     }
 
@@ -103,8 +118,7 @@ impl Arena {
         }
         let (word, bit) = place(source);
         let start = self.start(number);
-        self.words[start + 1 + word] &= !bit;
-        self.words[start] -= 1;
+        self.words[start + word] &= !bit;
         true
     }
 
@@ -117,7 +131,7 @@ impl Arena {
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        self.words.capacity() * size_of::<u64>() + self.free.capacity() * size_of::<u32>()
+        self.words.capacity() * size_of::<u64>()
     }
 }
 

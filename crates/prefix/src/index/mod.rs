@@ -11,7 +11,7 @@ mod tests;
 use arena::{Arena, place};
 use holders::Holders;
 pub use shared::SharedIndex;
-use table::{SHARD_BITS, Slot, Table, mix};
+use table::{Moved, SHARD_BITS, Slot, Table, mix};
 
 use crate::BlockKey;
 
@@ -48,7 +48,8 @@ struct Sweep {
 /// Which sources hold which blocks.
 ///
 /// A flat table in 256 shards (a shard grows alone, so that no single insertion copies the whole),
-/// 16 bytes a slot: the key and its holders, up to four of them inline, more in an arena of bitmaps.
+/// 16 bytes a slot: the key and its holders, up to four of them inline, more in an arena of bitmaps;
+/// some 21 bytes a block at any size.
 /// Nothing is allocated per block.
 #[derive(Debug)]
 pub struct PrefixIndex {
@@ -71,8 +72,10 @@ impl Default for PrefixIndex {
     }
 }
 
-fn shard_of(key: BlockKey) -> usize {
-    (mix(key.get()) >> (64 - SHARD_BITS)) as usize
+/// The key mixed, and the shard where that is kept.
+fn place_of(key: BlockKey) -> (u64, usize) {
+    let mixed = mix(key.get());
+    (mixed, (mixed >> (64 - SHARD_BITS)) as usize)
 }
 
 impl PrefixIndex {
@@ -87,25 +90,24 @@ impl PrefixIndex {
         if self.source_mut(source).masked {
             self.clear(source);
         }
-        let shard = shard_of(key);
+        let (mixed, shard) = place_of(key);
         let table = &mut self.shards[shard];
-        if let Some(at) = table.find(key.get()) {
-            let holders = table.holders_mut(at);
-            match holders.with(source, &mut self.arena) {
-                Some(more) => *holders = more,
-                None => return false,
+        match table.find(mixed) {
+            Ok(at) => {
+                let holders = table.holders_mut(at);
+                match holders.with(source, &mut self.arena) {
+                    Some(more) => *holders = more,
+                    None => return false,
+                }
             }
-        } else {
-            let grown = table.add(Slot {
-                key: key.get(),
-                holders: Holders::one(source),
-            });
-            self.blocks += 1;
-            if grown {
-                self.restart_sweeps(shard);
+            Err(at) => {
+                let holders = Holders::one(source);
+                let moved = table.add(at, Slot { mixed, holders }, shard);
+                self.blocks += 1;
+                self.mend_sweeps(shard, moved);
             }
         }
-        self.source_mut(source).held += 1;
+        self.sources[usize::from(source.0)].held += 1;
         true
     }
 
@@ -114,11 +116,11 @@ impl PrefixIndex {
         if self.source(source).masked {
             return false;
         }
-        let shard = shard_of(key);
-        let Some(at) = self.shards[shard].find(key.get()) else {
-            return false;
-        };
-        self.drop_holder(source, shard, at)
+        let (mixed, shard) = place_of(key);
+        match self.shards[shard].find(mixed) {
+            Ok(at) => self.drop_holder(source, shard, at),
+            Err(_) => false,
+        }
     }
 
     /// Forgets all that `source` holds; returns how many blocks that was. O(size of the index): while
@@ -152,7 +154,7 @@ impl PrefixIndex {
         while budget > 0 && self.source(source).held > 0 {
             if sweep.left == 0 {
                 if self.shards[sweep.shard].shrink() {
-                    self.restart_sweeps(sweep.shard);
+                    self.mend_sweeps(sweep.shard, Moved::All);
                 }
                 // a source that still holds blocks holds them in a shard that was not visited yet
                 sweep.shard = (sweep.shard + 1) % SHARDS;
@@ -215,7 +217,8 @@ impl PrefixIndex {
     }
 
     fn holders(&self, key: BlockKey) -> Holders {
-        self.shards[shard_of(key)].get(key.get())
+        let (mixed, shard) = place_of(key);
+        self.shards[shard].get(mixed)
     }
 
     fn source(&self, source: SourceId) -> Source {
@@ -250,12 +253,15 @@ impl PrefixIndex {
         true
     }
 
-    /// The slots of `shard` moved: whoever is in the middle of it starts it again.
-    fn restart_sweeps(&mut self, shard: usize) {
+    /// Slots of `shard` moved: whoever sweeps it must miss none.
+    fn mend_sweeps(&mut self, shard: usize, moved: Moved) {
         let extent = self.shards[shard].extent();
-        for sweep in &mut self.sweeps {
-            if sweep.shard == shard {
-                sweep.left = extent;
+        for sweep in self.sweeps.iter_mut().filter(|sweep| sweep.shard == shard) {
+            match moved {
+                Moved::All => sweep.left = extent,
+                // the one before the sweep went past it
+                Moved::Up(from, to) if from < sweep.left && sweep.left <= to => sweep.left += 1,
+                Moved::Up(..) => {}
             }
         }
     }

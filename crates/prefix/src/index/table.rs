@@ -1,27 +1,37 @@
 //! One shard of the index: a flat table of 16-byte slots, open addressing with linear probing.
 //!
-//! Positions follow the order of the mixed keys and never wrap around: the slots past the last home
-//! position take what is pushed over the end. Removal shifts the rest of the run back, towards lower
-//! positions only, so there are no tombstones, and a sweep from the top downwards sees every entry
-//! even when others are removed between its steps.
+//! Keys are kept mixed, and slots lie in the order of the mixed keys: a search ends at the first greater one, so
+//! that a table may be 17⁄20 full and a miss costs as little as a hit. Positions never wrap around: the slots past
+//! the last home position take what is pushed over the end. Removal shifts the rest of the run back, so there are no
+//! tombstones; a table that grows is copied from front to back.
 
 use super::holders::Holders;
 
 /// Slots past the last home position.
-const OVERHANG: usize = 16;
+const OVERHANG: usize = 24;
 const SMALLEST: usize = 16;
 
 /// A block and who holds it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
-    pub(super) key: u64,
+    /// The block's key as [`mix`] gives it.
+    pub(super) mixed: u64,
     pub(super) holders: Holders,
 }
 
 const FREE: Slot = Slot {
-    key: 0,
+    mixed: 0,
     holders: Holders::NOBODY,
 };
+
+/// What became of the other slots when one was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// Those from the first position up to the second went one further.
+    Up(usize, usize),
+    /// All have other positions.
+    All,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
@@ -30,7 +40,7 @@ pub(super) struct Table {
     used: usize,
 }
 
-/// Spreads keys over the whole 64-bit range whatever they are; the shard is in the top bits.
+/// Spreads keys over the whole 64-bit range whatever they are, no two to the same number; the shard is in the top bits.
 pub(super) fn mix(key: u64) -> u64 {
     let folded = (key ^ key >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (folded ^ folded >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9)
@@ -39,8 +49,8 @@ pub(super) fn mix(key: u64) -> u64 {
 /// Bits of the mixed key that choose the shard.
 pub(super) const SHARD_BITS: u32 = 8;
 
-fn home(key: u64, homes: usize) -> usize {
-    let within = mix(key) << SHARD_BITS;
+fn home(mixed: u64, homes: usize) -> usize {
+    let within = mixed << SHARD_BITS;
     ((u128::from(within) * homes as u128) >> 64) as usize
 }
 
@@ -54,81 +64,69 @@ impl Table {
         &self.slots[at]
     }
 
-    /// Who holds `key`.
-    pub(super) fn get(&self, key: u64) -> Holders {
-        if self.used == 0 {
-            return Holders::NOBODY;
+    /// Who holds the block.
+    pub(super) fn get(&self, mixed: u64) -> Holders {
+        match self.find(mixed) {
+            Ok(at) => self.slots[at].holders,
+            Err(_) => Holders::NOBODY,
         }
-        for slot in &self.slots[home(key, self.homes)..] {
-            if slot.key == key || slot.holders.is_nobody() {
-                return slot.holders;
-            }
-        }
-        Holders::NOBODY
     }
 
-    /// Position of `key`.
-    pub(super) fn find(&self, key: u64) -> Option<usize> {
-        if self.used == 0 {
-            return None;
-        }
-        let from = home(key, self.homes);
-        for (at, slot) in self.slots[from..].iter().enumerate() {
-            if slot.holders.is_nobody() {
-                return None;
-            }
-            if slot.key == key {
-                return Some(from + at);
+    /// Position of the block, or where it belongs.
+    pub(super) fn find(&self, mixed: u64) -> Result<usize, usize> {
+        let from = home(mixed, self.homes);
+        let run = self.slots.get(from..).unwrap_or_default();
+        for (at, slot) in run.iter().enumerate() {
+            if slot.mixed >= mixed || slot.holders.is_nobody() {
+                let here = slot.mixed == mixed && !slot.holders.is_nobody();
+                return if here { Ok(from + at) } else { Err(from + at) };
             }
         }
-        None
+        Err(self.slots.len())
     }
 
     pub(super) fn holders_mut(&mut self, at: usize) -> &mut Holders {
         &mut self.slots[at].holders
     }
 
-    /// Adds a key that is not there. Returns true when positions changed because the table grew.
-    pub(super) fn add(&mut self, slot: Slot) -> bool {
-        let mut grown = false;
-        if (self.used + 1) * 4 > self.homes * 3 {
-            self.resize(self.homes + self.homes / 2);
-            grown = true;
+    /// Adds a block that is not there and belongs at `at`. Tables of unlike numbers grow by unlike amounts, so that
+    /// they do not all grow at once.
+    pub(super) fn add(&mut self, at: usize, slot: Slot, number: usize) -> Moved {
+        let full = (self.used + 1) * 20 > self.homes * 17;
+        if !full && let Some(moved) = self.put(at, slot) {
+            return moved;
         }
-        while !self.place(slot) {
-            self.resize(self.homes + self.homes / 4 + 1);
-            grown = true;
+        let mut more = if full { 3 + number % 4 } else { 8 };
+        loop {
+            self.resize(self.homes + self.homes / more + 1);
+            let at = self.find(slot.mixed).unwrap_or_else(|at| at);
+            if self.put(at, slot).is_some() {
+                return Moved::All;
+            }
+            more = 8;
         }
-        self.used += 1;
-        grown
     }
 
-    fn place(&mut self, slot: Slot) -> bool {
-        let from = home(slot.key, self.homes);
-        match self.slots[from..]
-            .iter_mut()
-            .find(|taken| taken.holders.is_nobody())
-        {
-            Some(free) => {
-                *free = slot;
-                true
-            }
-            None => false,
-        }
+    /// `None` when the slots end before one is free.
+    fn put(&mut self, at: usize, slot: Slot) -> Option<Moved> {
+        let taken = self.slots.get(at..)?;
+        let free = at + taken.iter().position(|slot| slot.holders.is_nobody())?;
+        self.slots.copy_within(at..free, at + 1);
+        self.slots[at] = slot;
+        self.used += 1;
+        Some(Moved::Up(at, free))
     }
 
     /// Frees the slot at `at` and closes the gap.
     pub(super) fn remove_at(&mut self, at: usize) {
-        let mut hole = at;
-        let mut next = at + 1;
-        while next < self.slots.len() && !self.slots[next].holders.is_nobody() {
-            if home(self.slots[next].key, self.homes) <= hole {
-                self.slots[hole] = self.slots[next];
-                hole = next;
-            }
-            next += 1;
-        }
-        self.slots[hole] = FREE;
+        let homes = self.homes;
+        let stays = |(next, slot): &(usize, &Slot)| {
+            slot.holders.is_nobody() || home(slot.mixed, homes) == *next
+        };
+        let mut after = self.slots.iter().enumerate().skip(at + 1);
+        let end = after.find(stays).map_or(self.slots.len(), |(next, _)| next);
+        self.slots.copy_within(at + 1..end, at);
+        self.slots[end - 1] = FREE;
         self.used -= 1;
     }
 
@@ -149,19 +147,26 @@ impl Table {
 
     fn resize(&mut self, homes: usize) {
         let mut homes = homes.max(SMALLEST);
-        let old = std::mem::take(&mut self.slots);
         loop {
-            self.homes = homes;
-            self.slots = vec![FREE; homes + OVERHANG];
-            let fits = old
-                .iter()
-                .filter(|slot| !slot.holders.is_nobody())
-                .all(|&slot| self.place(slot));
-            if fits {
+            if let Some(slots) = self.spread(homes) {
+                self.slots = slots;
+                self.homes = homes;
                 return;
             }
-            homes += homes / 4 + 1;
+            homes += homes / 8 + 1;
         }
+    }
+
+    /// The slots with so many home positions; `None` when some would be pushed over the end.
+    fn spread(&self, homes: usize) -> Option<Vec<Slot>> {
+        let mut slots = vec![FREE; homes + OVERHANG];
+        let mut next = 0;
+        for slot in self.slots.iter().filter(|slot| !slot.holders.is_nobody()) {
+            next = home(slot.mixed, homes).max(next);
+            *slots.get_mut(next)? = *slot;
+            next += 1;
+        }
+        Some(slots)
     }
 
     pub(super) fn heap_bytes(&self) -> usize {

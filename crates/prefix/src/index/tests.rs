@@ -223,6 +223,43 @@ fn a_pair_costs_no_more_than_forty_bytes() {
 }
 
 #[test]
+fn a_block_costs_no_more_than_twenty_four_bytes_at_any_size() {
+    let mut index = PrefixIndex::new();
+    let mut fill = keys(0, 1_000_000);
+    for count in [100_000, 110_000, 125_000, 140_000, 160_000, 180_000] {
+        while index.len() < count {
+            index.insert(SourceId(0), fill.next().unwrap());
+        }
+        let bytes = index.heap_bytes() as f64 / count as f64;
+        println!("{count} blocks: {bytes:.1} bytes each");
+        assert!(bytes <= 24.0, "{count} blocks: {bytes} bytes each");
+    }
+}
+
+#[test]
+fn a_sweep_leaves_no_shard_with_a_block_that_others_pushed_past_it() {
+    let (gone, stays) = (SourceId(3), SourceId(4));
+    for budget in [1, 2, 5, 11] {
+        let mut index = PrefixIndex::new();
+        for key in keys(0, 8_000) {
+            index.insert(gone, key);
+        }
+        let mut fresh = keys(10_000, 1_000_000);
+        let mut swept = 0;
+        while !index.clear_step(gone, budget) {
+            index.insert(stays, fresh.next().unwrap());
+            let at = index.sweeps[0].shard;
+            for shard in &index.shards[swept..at] {
+                let slots = (0..shard.extent()).map(|at| shard.slot(at));
+                assert_eq!(slots.filter(|slot| slot.holders.contains(gone, &index.arena)).count(), 0);
+            }
+            swept = at;
+        }
+        assert!(swept > 0);
+    }
+}
+
+#[test]
 fn a_source_is_masked_from_the_first_step_of_its_clearing() {
     let index = SharedIndex::default();
     let (gone, stays) = (SourceId(3), SourceId(4));
