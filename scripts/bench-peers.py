@@ -30,7 +30,7 @@ def runs(folder, side):
 
 def workloads(folder, side):
     """What a side says it was fed."""
-    return {said for path in folder.glob(f"{side}.*.pick.log") for said in WORKLOAD.findall(path.read_text(encoding="utf-8"))}
+    return {said for path in folder.glob(f"{side}.*.pick-*.log") for said in WORKLOAD.findall(path.read_text(encoding="utf-8"))}
 
 
 def median(figure, kind):

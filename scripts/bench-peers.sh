@@ -6,20 +6,20 @@
 # OUT [default: target/bench/peers.json] gets every run of both and their medians; a table goes to the terminal. What one core does is pinned
 # to the first core (CORE names another); rates of two cores have CORES [default: 0,1]. Memory is counted, not timed, and measured once.
 #
-# Dynamo's programs are built if need be, with a target folder of their own (DYNAMO_TARGET [default: target/dynamo]). LMETRIC_BENCH names the
+# Dynamo's programs are built if need be, with a target folder of their own (DYNAMO_TARGET [default: target/dynamo]). BENCH names the
 # folder of lmetric-bench and lmetric-bench-memory [default: target/release], RUNS how often [default: 5].
 set -eu
 
 here=$(cd "$(dirname "$0")/.." && pwd)
 out=${1:-target/bench/peers.json}
-ours=${LMETRIC_BENCH:-target/release}
+ours=${BENCH:-target/release}
 target=${DYNAMO_TARGET:-$here/target/dynamo}
 runs=${RUNS:-5}
 core=${CORE:-0}
 cores=${CORES:-0,1}
 case $runs in '' | *[!0-9]* | 0) echo "bench-peers: RUNS=$runs is no number of runs; set it to 1 or more" >&2; exit 2 ;; esac
 for program in lmetric-bench lmetric-bench-memory; do
-    [ -x "$ours/$program" ] || { echo "bench-peers: $ours/$program is not there; build it (cargo build --release -p lmetric-bench) or set LMETRIC_BENCH" >&2; exit 2; }
+    [ -x "$ours/$program" ] || { echo "bench-peers: $ours/$program is not there; build it (cargo build --release -p lmetric-bench) or set BENCH" >&2; exit 2; }
 done
 for tool in taskset python3 cargo; do
     command -v $tool >/dev/null || { echo "bench-peers: $tool is not there; install it" >&2; exit 2; }
@@ -44,8 +44,10 @@ run() {
 
 cd "$here"
 for round in $(seq "$runs"); do
-    run lmetric "$round" pick "$core" "$ours/lmetric-bench" --runs 1 --only /64
-    run dynamo "$round" pick "$core" "$theirs/decision" --runs 1 --only /64
+    run lmetric "$round" pick-8k "$core" "$ours/lmetric-bench" --runs 1 --only pick/8k/64
+    run dynamo "$round" pick-8k "$core" "$theirs/decision" --runs 1 --only pick/8k/64
+    run lmetric "$round" pick-32k "$core" "$ours/lmetric-bench" --runs 1 --only pick/32k/64
+    run dynamo "$round" pick-32k "$core" "$theirs/decision" --runs 1 --only pick/32k/64
     run lmetric "$round" ingest "$core" "$ours/lmetric-bench" --runs 1 --only ingest/
     run dynamo "$round" ingest "$core" "$theirs/ingest" --runs 1 --only ingest/
     run lmetric "$round" rate "$cores" "$ours/lmetric-bench" --runs 1 --only picks_per_s/2cores

@@ -100,7 +100,9 @@ impl Told {
             value,
         } = &figure;
         match (p50, p99, value) {
-            (Some(p50), Some(p99), _) => eprintln!("{name:<36} p50 {p50:>10.2} {unit}   p99 {p99:>10.2} {unit}"),
+            (Some(p50), Some(p99), _) => {
+                eprintln!("{name:<36} p50 {p50:>10.2} {unit}   p99 {p99:>10.2} {unit}")
+            }
             (_, _, Some(value)) => eprintln!("{name:<36}     {value:>10.2} {unit}"),
             _ => eprintln!("{name:<36} nothing was measured"),
         }

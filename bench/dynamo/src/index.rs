@@ -3,8 +3,7 @@
 use clap::ValueEnum;
 use dynamo_kv_router::{
     ConcurrentRadixTreeCompressed, LocalBlockHash, OverlapScores, PositionalIndexer, RadixTree, RouterEvent,
-    SyncIndexer, ThreadPoolIndexer,
-    indexer::positional::SearchMode,
+    SyncIndexer, ThreadPoolIndexer, indexer::positional::SearchMode,
 };
 use tokio::runtime::Runtime;
 

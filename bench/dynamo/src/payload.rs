@@ -35,7 +35,7 @@ pub fn batch(layout: Layout, runs: &[Run]) -> Vec<u8> {
             Layout::Map => write_map_len(&mut out, 8).map(drop).expect(MEMORY),
             Layout::Array => write_array_len(&mut out, 8).map(drop).expect(MEMORY),
         }
-        let mut name = |out: &mut Vec<u8>, name: &str| {
+        let name = |out: &mut Vec<u8>, name: &str| {
             if layout == Layout::Map {
                 write_str(out, name).expect(MEMORY);
             }

@@ -190,7 +190,10 @@ impl Workload {
         self.events.iter().zip(1..).map(|(event, id)| {
             let conversation = &self.conversations[event.conversation];
             let run = event.from..event.to;
-            let parent = event.from.checked_sub(1).map(|before| conversation.hashes[before]);
+            let parent = event
+                .from
+                .checked_sub(1)
+                .map(|before| conversation.hashes[before]);
             stored(
                 event.endpoint,
                 id,
@@ -210,11 +213,14 @@ pub fn stored(
     local: &[LocalBlockHash],
     hashes: &[u64],
 ) -> RouterEvent {
-    let blocks = local.iter().zip(hashes).map(|(local, hash)| KvCacheStoredBlockData {
-        block_hash: ExternalSequenceBlockHash(*hash),
-        tokens_hash: *local,
-        mm_extra_info: None,
-    });
+    let blocks = local
+        .iter()
+        .zip(hashes)
+        .map(|(local, hash)| KvCacheStoredBlockData {
+            block_hash: ExternalSequenceBlockHash(*hash),
+            tokens_hash: *local,
+            mm_extra_info: None,
+        });
     event(
         endpoint,
         id,

@@ -14,15 +14,6 @@ use lmetric_bench::{
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Figures that share a fleet.
-const PICKS: [&str; 5] = [
-    "pick/8k/64",
-    "pick/32k/64",
-    "pick/8k/1000",
-    "picks_per_s/2cores",
-    "picks_per_s/2cores/8k",
-];
-
 /// Measures the picker's inside.
 #[derive(Parser)]
 struct Args {
@@ -96,7 +87,7 @@ fn measure(args: &Args, told: &mut Told) -> anyhow::Result<()> {
             told.add(figure);
         }
     }
-    if PICKS.iter().any(|name| told.wants(name)) {
+    if told.wants("pick") {
         pick(told, runs);
     }
     if args.growth {

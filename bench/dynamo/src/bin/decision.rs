@@ -63,13 +63,20 @@ fn main() -> anyhow::Result<()> {
         ("picks_per_s/2cores/8k/quiet", 8_192, 0),
     ];
     if args.asked.wants(&rates.map(|(name, ..)| name)) {
-        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
         let picker = Arc::new(runtime.block_on(Picker::filled(&workload, ENDPOINTS, args.index_threads))?);
         for (name, length, blocks_per_s) in rates {
             if args.asked.wants(&[name]) {
                 let runs = (0..args.asked.runs)
                     .map(|run| {
-                        let prompts = Prompts { workload: workload.clone(), length, seed: run };
+                        let prompts = Prompts {
+                            workload: workload.clone(),
+                            length,
+                            seed: run,
+                        };
                         rate(&runtime, &picker, &prompts, args.tasks, blocks_per_s)
                     })
                     .collect();
@@ -106,7 +113,10 @@ async fn decide(picker: &Picker, workload: &Workload, name: &str, length: usize,
     }
     flight.end(picker).await;
     let share = computed as f64 / (COUNT * length) as f64;
-    eprintln!("{name}: {:.1} % of the tokens are to be computed where it sends them", share * 100.0);
+    eprintln!(
+        "{name}: {:.1} % of the tokens are to be computed where it sends them",
+        share * 100.0
+    );
     times
 }
 
@@ -155,7 +165,9 @@ fn rate(runtime: &Runtime, picker: &Arc<Picker>, prompts: &Prompts, tasks: u64, 
     for task in deciding {
         runtime.block_on(task).expect("a deciding task ended well");
     }
-    let blocks = feeding.map_or(0, |feeding| feeding.join().expect("the feeding thread ended well"));
+    let blocks = feeding.map_or(0, |feeding| {
+        feeding.join().expect("the feeding thread ended well")
+    });
     eprintln!(
         "{rate:.0} picks/s with {:.0} blocks/s coming in",
         blocks as f64 / started.elapsed().as_secs_f64()
@@ -174,7 +186,9 @@ async fn pace(picker: &Picker, blocks_per_s: u64, over: &AtomicBool) -> u64 {
     let mut sent: u32 = 0;
     let mut events = Vec::with_capacity(EVENTS);
     while !over.load(Ordering::Relaxed) {
-        listener.receive(&messages[sent as usize % messages.len()], |event| events.push(event));
+        listener.receive(&messages[sent as usize % messages.len()], |event| {
+            events.push(event)
+        });
         for event in events.drain(..) {
             picker.apply(event).await;
         }

@@ -39,7 +39,8 @@ fn main() -> anyhow::Result<()> {
     for kind in Kind::value_variants() {
         let kind_name = format!("{kind:?}").to_lowercase();
         let name = |what: &str| format!("{what}/{kind_name}");
-        let lookups = ["continued", "begun"].map(|chat| LENGTHS.map(|(label, _)| name(&format!("find/{label}/{chat}"))));
+        let lookups = ["continued", "begun"]
+            .map(|chat| LENGTHS.map(|(label, _)| name(&format!("find/{label}/{chat}"))));
         let applied = name("apply");
         if !args.asked.wants(&[&applied]) && lookups.iter().flatten().all(|name| !args.asked.wants(&[name])) {
             continue;

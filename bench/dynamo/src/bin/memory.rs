@@ -95,7 +95,11 @@ fn churn(kind: Kind) -> f64 {
             clock += 1;
             cache.touch(*hash, clock);
         }
-        let gone: Vec<_> = cache.shrink(BLOCKS).into_iter().map(ExternalSequenceBlockHash).collect();
+        let gone: Vec<_> = cache
+            .shrink(BLOCKS)
+            .into_iter()
+            .map(ExternalSequenceBlockHash)
+            .collect();
         let held = (gone.capacity() * size_of::<ExternalSequenceBlockHash>()) as f64;
         // everything but the index; what the events hold is freed when they are applied
         outside += live() - before - held;
