@@ -34,6 +34,9 @@ struct Args {
     /// Threads that apply events: 1 chooses Dynamo's single-threaded index, more its concurrent one
     #[arg(long, default_value_t = 2)]
     index_threads: usize,
+    /// Runtime threads beside the caller's when times are measured; without one nothing hops between threads
+    #[arg(long, default_value_t = 0)]
+    runtime_threads: usize,
     /// Decisions that are awaited at the same time when their rate is measured
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=512))]
     tasks: u64,
@@ -45,8 +48,13 @@ fn main() -> anyhow::Result<()> {
     let workload = Arc::new(Workload::standard());
     let times = [("pick/8k/64", 8_192), ("pick/32k/64", 32_768)];
     if args.asked.wants(&times.map(|(name, _)| name)) {
-        // one thread: nothing hops between cores
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let runtime = match args.runtime_threads {
+            0 => Builder::new_current_thread().enable_all().build()?,
+            threads => Builder::new_multi_thread()
+                .worker_threads(threads)
+                .enable_all()
+                .build()?,
+        };
         let picker = runtime.block_on(Picker::filled(&workload, ENDPOINTS, args.index_threads))?;
         for (name, length) in times {
             if args.asked.wants(&[name]) {

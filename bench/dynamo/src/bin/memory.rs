@@ -7,7 +7,7 @@ use dynamo_bench::{
     cache::Cache,
     figures::{Asked, Figure, Told},
     index::{Index, Kind},
-    workload::{BLOCK, ENDPOINTS, Numbers, Workload, event, hashed, stored},
+    workload::{BLOCK, Numbers, Workload, event, hashed, stored},
 };
 use dynamo_kv_router::protocols::{ExternalSequenceBlockHash, KvCacheEventData, KvCacheRemoveData};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
