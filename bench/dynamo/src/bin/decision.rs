@@ -1,169 +1,212 @@
-//! Dynamo's whole decision: tokens in, hash, look up, select and reserve, with 512 requests in flight.
-use dynamo_kv_router::KvRouterConfig;
-use dynamo_kv_router::identity::RoutingPartitionId;
-use dynamo_kv_router::indexer::KvIndexerInterface;
-use dynamo_kv_router::protocols::RoutingConstraints;
-use dynamo_kv_router::services::indexer::backend::Indexer;
-use dynamo_kv_router::services::selection::{
-    PromptRequest, SelectAndReserveRequest, SelectionCacheConfig, SelectionCore, WorkerRequest,
+//! Dynamo's whole decision: tokens given; hash, look up, select and reserve, with 512 requests in flight.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
-use dynbench::{BS, Rng, Workload, build};
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-use tokio_util::sync::CancellationToken;
 
-const IN_FLIGHT: usize = 512;
+use clap::Parser;
+use dynamo_bench::{
+    figures::{Asked, Figure, Told},
+    ingest::{EVENTS, Listener, messages},
+    payload::Layout,
+    picker::{IN_FLIGHT, InFlight, Picker},
+    workload::{ENDPOINTS, Numbers, Workload},
+};
+use tokio::runtime::{Builder, Runtime};
 
-async fn core(workers: u64) -> SelectionCore {
-    // the queue holds nothing back: every request is decided at once
-    let config = KvRouterConfig {
-        use_kv_events: true,
-        router_queue_threshold: None,
-        ..Default::default()
-    };
-    let policy = Arc::new(|config: &KvRouterConfig, role: dynamo_kv_router::WorkerRole, _: &_| {
-        dynamo_kv_router::WorkerSelectionPolicy::reference(config.clone(), role.default_selector_label())
-    });
-    let core = SelectionCore::try_new_local(
-        config,
-        1,
-        CancellationToken::new(),
-        SelectionCacheConfig::default(),
-        policy,
-    )
-    .expect("a core");
-    for worker_id in 0..workers {
-        let request = WorkerRequest {
-            worker_id,
-            endpoint: Some(format!("http://10.0.0.{worker_id}:8000")),
-            kv_events_endpoint: Some(format!("tcp://127.0.0.1:{}", 20_000 + worker_id)),
-            block_size: Some(BS),
-            max_num_batched_tokens: Some(8_192),
-            ..WorkerRequest::default()
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const COUNT: usize = 4_000;
+const LASTS: Duration = Duration::from_secs(2);
+const BLOCKS_PER_S: u64 = 100_000;
+
+/// Measures Dynamo's `SelectionCore::select_and_reserve`.
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    asked: Asked,
+    /// Threads that apply events: 1 chooses Dynamo's single-threaded index, more its concurrent one
+    #[arg(long, default_value_t = 2)]
+    index_threads: usize,
+    /// Runtime threads beside the caller's when times are measured; without one nothing hops between threads
+    #[arg(long, default_value_t = 0)]
+    runtime_threads: usize,
+    /// Decisions that are awaited at the same time when their rate is measured
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=512))]
+    tasks: u64,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let mut told = Told::default();
+    let workload = Arc::new(Workload::standard());
+    let times = [("pick/8k/64", 8_192), ("pick/32k/64", 32_768)];
+    if args.asked.wants(&times.map(|(name, _)| name)) {
+        let runtime = match args.runtime_threads {
+            0 => Builder::new_current_thread().enable_all().build()?,
+            threads => Builder::new_multi_thread()
+                .worker_threads(threads)
+                .enable_all()
+                .build()?,
         };
-        core.upsert_worker(request).await.expect("a worker");
+        let picker = runtime.block_on(Picker::filled(&workload, ENDPOINTS, args.index_threads))?;
+        for (name, length) in times {
+            if args.asked.wants(&[name]) {
+                let runs = (0..args.asked.runs)
+                    .map(|run| runtime.block_on(decide(&picker, &workload, name, length, run)))
+                    .collect();
+                told.add(Figure::times(name, runs));
+            }
+        }
     }
-    core
+    let rates = [
+        ("picks_per_s/2cores", 2_048, BLOCKS_PER_S),
+        ("picks_per_s/2cores/8k", 8_192, BLOCKS_PER_S),
+        ("picks_per_s/2cores/8k/quiet", 8_192, 0),
+    ];
+    if args.asked.wants(&rates.map(|(name, ..)| name)) {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
+        let picker = Arc::new(runtime.block_on(Picker::filled(&workload, ENDPOINTS, args.index_threads))?);
+        for (name, length, blocks_per_s) in rates {
+            if args.asked.wants(&[name]) {
+                let runs = (0..args.asked.runs)
+                    .map(|run| {
+                        let prompts = Prompts {
+                            workload: workload.clone(),
+                            length,
+                            seed: run,
+                        };
+                        rate(&runtime, &picker, &prompts, args.tasks, blocks_per_s)
+                    })
+                    .collect();
+                told.add(Figure::value(name, "picks/s", runs));
+            }
+        }
+    }
+    told.write(&args.asked)
 }
 
-async fn fill(core: &SelectionCore, workload: &Workload) {
-    let key = RoutingPartitionId::new("default", "default");
-    let indexer = core.partition(&key).expect("a partition").indexer().clone();
-    for event in &workload.events {
-        indexer.apply_event_routed(event.clone()).await.expect("applied");
-    }
-    if let Indexer::Single { primary, .. } = &indexer {
-        primary.flush().await;
-    }
-}
-
-fn request(id: String, tokens: &[u32]) -> SelectAndReserveRequest {
-    SelectAndReserveRequest {
-        model_name: "default".into(),
-        routing_group: "default".into(),
-        selection_id: Some(id),
-        prompt: PromptRequest {
-            token_ids: Some(tokens.to_vec()),
-            ..PromptRequest::default()
-        },
-        router_config_override: None,
-        expected_output_tokens: None,
-        priority_jump: None,
-        strict_priority: None,
-        session_id: None,
-        session_context: None,
-        affinity_target: None,
-        pinned_worker: None,
-        allowed_worker_ids: None,
-        routing_constraints: RoutingConstraints::default(),
-    }
-}
-
-async fn decide(
-    core: &SelectionCore,
-    workload: &Workload,
-    length: usize,
-    name: &str,
-    mut goes_on: impl FnMut(usize) -> bool,
-    seed: u64,
-) -> Vec<u64> {
-    let pool: Vec<_> = workload.convs.iter().filter(|conv| conv.tokens.len() >= length).collect();
-    let mut numbers = Rng(seed);
-    let mut open = VecDeque::new();
-    let mut times = Vec::new();
-    let mut count = 0;
-    while goes_on(count) {
-        let tokens = &pool[numbers.below(pool.len() as u64) as usize].tokens[..length];
-        let id = format!("{name}-{count}");
+/// Times of decisions on prompts of `length` tokens, a conversation's beginning each.
+async fn decide(picker: &Picker, workload: &Workload, name: &str, length: usize, run: u64) -> Vec<u64> {
+    let prompts: Vec<&[u32]> = workload
+        .conversations
+        .iter()
+        .filter_map(|conversation| conversation.tokens.get(..length))
+        .collect();
+    let mut numbers = Numbers(run);
+    let mut flight = InFlight::new(IN_FLIGHT);
+    let mut times = Vec::with_capacity(COUNT);
+    let mut computed = 0;
+    for number in 0..COUNT + IN_FLIGHT {
+        let id = format!("{name}/{run}/{number}");
         // its copy of the tokens is the caller's, not the decision's
-        let asked = request(id.clone(), tokens);
+        let request = Picker::request(id.clone(), prompts[numbers.below(prompts.len() as u64) as usize]);
         let started = Instant::now();
-        core.select_and_reserve(asked).await.expect("a decision");
-        if count >= IN_FLIGHT {
-            times.push(started.elapsed().as_nanos() as u64);
+        let picked = picker.pick(request).await;
+        let took = started.elapsed();
+        if number >= IN_FLIGHT {
+            times.push(took.as_nanos() as u64);
+            computed += picked.effective_prefill_tokens;
         }
-        if let Some(last) = open.back() {
-            core.prefill_complete(last).await.expect("known");
-        }
-        open.push_back(id);
-        if open.len() > IN_FLIGHT {
-            let oldest: String = open.pop_front().expect("some are open");
-            core.free_reservation(&oldest).await.expect("known");
-        }
-        count += 1;
+        flight.add(picker, id).await;
     }
-    for id in open {
-        let _ = core.free_reservation(&id).await;
-    }
+    flight.end(picker).await;
+    let share = computed as f64 / (COUNT * length) as f64;
+    eprintln!(
+        "{name}: {:.1} % of the tokens are to be computed where it sends them",
+        share * 100.0
+    );
     times
 }
 
-fn main() {
-    let workload = build(1_000, 320, 42);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let core = runtime.block_on(core(64));
-    runtime.block_on(fill(&core, &workload));
-    for (label, length) in [("8k", 8_192), ("32k", 32_768)] {
-        for run in 0..5 {
-            let name = format!("{label}-{run}");
-            let mut times = runtime.block_on(decide(
-                &core,
-                &workload,
-                length,
-                &name,
-                |count| count < IN_FLIGHT + 4_000,
-                run,
-            ));
-            println!("DECISION {label} run {run}: {}", dynbench::pct(&mut times));
-        }
-    }
-    let (core, workload) = (Arc::new(core), Arc::new(workload));
-    for (label, length) in [("2k", 2_048), ("8k", 8_192)] {
-        let over = Arc::new(AtomicBool::new(false));
-        let count = Arc::new(AtomicU64::new(0));
-        let started = Instant::now();
-        let threads: Vec<_> = (0..2)
-            .map(|thread| {
-                let (core, workload, over, count) = (core.clone(), workload.clone(), over.clone(), count.clone());
-                std::thread::spawn(move || {
-                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-                    let goes_on = |_| {
-                        count.fetch_add(1, Ordering::Relaxed);
-                        !over.load(Ordering::Relaxed)
-                    };
-                    runtime.block_on(decide(&core, &workload, length, &format!("rate-{label}-{thread}"), goes_on, thread));
-                })
+/// Where a task's prompts come from.
+#[derive(Clone)]
+struct Prompts {
+    workload: Arc<Workload>,
+    length: usize,
+    seed: u64,
+}
+
+/// Decisions in a second of two threads, `tasks` awaited at a time, while `blocks_per_s` blocks come in on a third.
+fn rate(runtime: &Runtime, picker: &Arc<Picker>, prompts: &Prompts, tasks: u64, blocks_per_s: u64) -> f64 {
+    let over = Arc::new(AtomicBool::new(false));
+    let decided = Arc::new(AtomicU64::new(0));
+    let started = Instant::now();
+    let deciding: Vec<_> = (0..tasks)
+        .map(|task| {
+            let (picker, prompts, over, decided) =
+                (picker.clone(), prompts.clone(), over.clone(), decided.clone());
+            runtime.spawn(async move {
+                let mut numbers = Numbers(prompts.seed * tasks + task);
+                let mut flight = InFlight::new((2 * IN_FLIGHT).div_ceil(tasks as usize));
+                let mut number: u64 = 0;
+                while !over.load(Ordering::Relaxed) {
+                    let conversations = &prompts.workload.conversations;
+                    let at = numbers.below(conversations.len() as u64) as usize;
+                    let id = format!("{task}/{number}");
+                    let request = Picker::request(id.clone(), &conversations[at].tokens[..prompts.length]);
+                    picker.pick(request).await;
+                    decided.fetch_add(1, Ordering::Relaxed);
+                    flight.add(&picker, id).await;
+                    number += 1;
+                }
+                flight.end(&picker).await;
             })
-            .collect();
-        std::thread::sleep(Duration::from_secs(5));
-        over.store(true, Ordering::Relaxed);
-        let seconds = started.elapsed().as_secs_f64();
-        for thread in threads {
-            thread.join().expect("ended well");
-        }
-        println!("DECISIONS {label} two cores: {:.0}/s", count.load(Ordering::Relaxed) as f64 / seconds);
+        })
+        .collect();
+    let feeding = (blocks_per_s > 0).then(|| {
+        let (picker, over, handle) = (picker.clone(), over.clone(), runtime.handle().clone());
+        std::thread::spawn(move || handle.block_on(pace(&picker, blocks_per_s, &over)))
+    });
+    std::thread::sleep(LASTS);
+    over.store(true, Ordering::Relaxed);
+    let rate = decided.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64();
+    for task in deciding {
+        runtime.block_on(task).expect("a deciding task ended well");
     }
-    std::process::exit(0);
+    let blocks = feeding.map_or(0, |feeding| {
+        feeding.join().expect("the feeding thread ended well")
+    });
+    eprintln!(
+        "{rate:.0} picks/s with {:.0} blocks/s coming in",
+        blocks as f64 / started.elapsed().as_secs_f64()
+    );
+    rate
+}
+
+/// Feeds messages of 32 blocks an event to the first endpoint at this rate until `over`; how many blocks were applied.
+async fn pace(picker: &Picker, blocks_per_s: u64, over: &AtomicBool) -> u64 {
+    const PER: usize = 32;
+    // the same ones again and again, so that the index does not grow
+    let messages = messages(Layout::Map, PER, 65_536, 99);
+    let mut listener = Listener::new(0);
+    let gap = Duration::from_secs_f64((PER * EVENTS) as f64 / blocks_per_s as f64);
+    let started = Instant::now();
+    let mut sent: u32 = 0;
+    let mut events = Vec::with_capacity(EVENTS);
+    while !over.load(Ordering::Relaxed) {
+        listener.receive(&messages[sent as usize % messages.len()], |event| {
+            events.push(event)
+        });
+        for event in events.drain(..) {
+            picker.apply(event).await;
+        }
+        sent += 1;
+        let due = gap * sent;
+        if let Some(wait) = due.checked_sub(started.elapsed()) {
+            // a thread of its own, so nobody waits with it
+            std::thread::sleep(wait);
+        }
+    }
+    picker.drain().await;
+    u64::from(sent) * (PER * EVENTS) as u64
 }
