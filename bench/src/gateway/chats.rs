@@ -164,7 +164,7 @@ impl Talk {
     /// So many chats, as many in each turn.
     pub fn new(chats: usize, maker: &mut Maker) -> anyhow::Result<Self> {
         let turn = |number: usize| {
-            Ok(Turn {
+            anyhow::Ok(Turn {
                 chat: Arc::new(maker.chat()?),
                 number: number % TURNS,
             })

@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use lmetric_testkit::Loopback;
@@ -29,7 +29,7 @@ use super::{
     timer::Timer,
 };
 
-type Body = BoxBody<Bytes, Infallible>;
+type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 const HTTP: u16 = 8_000;
 const EVENTS: u16 = 5_557;
@@ -206,7 +206,7 @@ async fn serve(engine: Arc<Engine>, request: Request<Incoming>) -> Result<Respon
             respond(
                 StatusCode::OK,
                 "text/event-stream; charset=utf-8",
-                BodyExt::boxed(stream),
+                BodyExt::boxed_unsync(stream),
             )
         }
         (&Method::GET, "/metrics") => plain(
@@ -224,7 +224,7 @@ async fn serve(engine: Arc<Engine>, request: Request<Incoming>) -> Result<Respon
 }
 
 fn plain(status: StatusCode, content_type: &'static str, body: String) -> Response<Body> {
-    respond(status, content_type, Full::new(Bytes::from(body)).boxed())
+    respond(status, content_type, Full::new(Bytes::from(body)).boxed_unsync())
 }
 
 fn respond(status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub async fn fill(engines: &[Arc<Engine>], admin: &Admin, workload: &Workload) -> anyhow::Result<u64> {
     let mut steps: Vec<Vec<Stored>> = vec![Vec::new(); engines.len()];
     let mut reached: BTreeMap<(u16, usize), usize> = BTreeMap::new();
-    let (mut messages, mut pairs) = (0, 0);
+    let (mut messages, mut pairs) = (0_usize, 0);
     for event in &workload.events {
         let to = reached.entry((event.endpoint, event.conversation)).or_default();
         *to = event.to.max(*to);
@@ -31,7 +31,7 @@ pub async fn fill(engines: &[Arc<Engine>], admin: &Admin, workload: &Workload) -
         if step.len() == EVENTS {
             pairs += publish(&engines[endpoint], workload, step);
             messages += 1;
-            if messages % AHEAD == 0 {
+            if messages.is_multiple_of(AHEAD) {
                 caught_up(admin, pairs).await?;
             }
         }

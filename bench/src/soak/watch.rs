@@ -78,13 +78,10 @@ pub fn judge(lines: &[Line], left: &Left) -> anyhow::Result<()> {
     let mut reasons = Vec::new();
     ensure!(lines.len() == LINES, "{} lines are too few to judge", lines.len());
     let base = lines[BASE];
+    let [memory, pairs]: [fn(&Line) -> f64; 2] = [|line| line.memory as f64, |line| line.pairs as f64];
     for (what, slack, of) in [
-        (
-            "memory",
-            MEMORY_SLACK,
-            (|line| line.memory as f64) as fn(&Line) -> f64,
-        ),
-        ("blocks held", BLOCKS_SLACK, |line| line.pairs as f64),
+        ("memory", MEMORY_SLACK, memory),
+        ("blocks held", BLOCKS_SLACK, pairs),
     ] {
         let off = |line: &&Line| (of(line) / of(&base) - 1.0).abs();
         let worst = lines[BASE..]

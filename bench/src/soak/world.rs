@@ -99,7 +99,7 @@ impl World {
     /// Endpoints that hold nothing.
     pub fn new(args: &Args) -> Self {
         // one word for each world: the product's clock is copied everywhere and may not borrow
-        let clock: &'static AtomicU64 = Box::leak(Box::default());
+        let clock: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(0)));
         let mut numbers = Numbers(args.seed);
         let mut world = Self {
             fleet: Fleet::empty(Clock::driven(clock)),
@@ -287,7 +287,7 @@ impl World {
             let seat = &mut self.seats[number];
             seat.process += 1;
             seat.cache.clear();
-            if self.told.restarted % 2 == 0 {
+            if self.told.restarted.is_multiple_of(2) {
                 seat.feed.restart_silently();
             } else {
                 self.fleet.restart(seat.id, &mut seat.feed, now);
