@@ -1,7 +1,8 @@
 //! The picker's inside for half an hour, at constant size and with nothing else constant: endpoints come and go, engines restart, prompts
 //! repeat and die out, requests begin, end, fail and are given up. What it needs at the end is what it needed after a third of the time.
 //!
-//! Time of scheduler and sources is virtual, a step for each request; picks are timed by the machine's clock.
+//! Time of scheduler and sources is virtual, a step for each request, and no faster than real time; picks are timed by the machine's
+//! clock.
 
 pub mod agenda;
 pub mod prompts;
@@ -23,10 +24,14 @@ use self::{
 };
 use crate::results::Figure;
 
+/// Requests between two looks at how full the caches are, and the growth from one look to the next that is none.
+const FILLING: usize = 10_000;
+const FULL: f64 = 1.01;
+
 /// Churn at constant size: memory and latency must stay what they are.
 #[derive(Clone, Debug, Parser)]
 pub struct Args {
-    /// How long, in minutes
+    /// How long, in minutes of virtual time, once the caches are full
     #[arg(long, default_value_t = 30.0)]
     pub minutes: f64,
     /// Requests per second
@@ -76,30 +81,47 @@ impl Args {
 pub fn run(args: &Args) -> anyhow::Result<Vec<Figure>> {
     args.check()?;
     let mut world = World::new(args);
-    let lasts = Duration::from_secs_f64(args.minutes * 60.0);
     let step = Duration::from_secs_f64(1.0 / args.rate);
+    fill(&mut world, step)?;
+    eprintln!("full: {} pairs after {}", world.held(), world.told());
+    let of_line = ((args.minutes * 60.0 * args.rate / LINES as f64) as usize).max(1);
     let started = Instant::now();
     let mut lines: Vec<Line> = Vec::with_capacity(LINES);
-    let mut picks = Vec::new();
     let mut due = Duration::ZERO;
-    while lines.len() < LINES {
-        picks.push(world.step(step)?.as_nanos() as u64);
-        due += step;
-        if let Some(ahead) = due.checked_sub(started.elapsed())
-            && ahead > Duration::from_millis(2)
-        {
-            std::thread::sleep(ahead);
+    for _ in 0..LINES {
+        let mut picks = Vec::with_capacity(of_line);
+        for _ in 0..of_line {
+            picks.push(world.step(step)?.as_nanos() as u64);
+            due += step;
+            if let Some(ahead) = due.checked_sub(started.elapsed())
+                && ahead > Duration::from_millis(2)
+            {
+                std::thread::sleep(ahead);
+            }
         }
-        if started.elapsed() >= lasts * (lines.len() as u32 + 1) / LINES as u32 {
-            let line = Line::now(started.elapsed(), std::mem::take(&mut picks), &world)?;
-            eprintln!("{line}");
-            lines.push(line);
-        }
+        let line = Line::now(due, picks, &world)?;
+        eprintln!("{line}");
+        lines.push(line);
     }
-    eprintln!("{}", world.told());
+    let minutes = started.elapsed().as_secs_f64() / 60.0;
+    eprintln!("{}; in {minutes:.1} real minutes", world.told());
     let left = world.end();
     watch::judge(&lines, &left)?;
     Ok(watch::figures(&lines))
+}
+
+/// As fast as it goes, until the caches hold no more.
+fn fill(world: &mut World, step: Duration) -> anyhow::Result<()> {
+    let mut held = 0;
+    loop {
+        for _ in 0..FILLING {
+            world.step(step)?;
+        }
+        let before = std::mem::replace(&mut held, world.held());
+        if held as f64 <= before as f64 * FULL {
+            return Ok(());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -115,7 +137,7 @@ mod tests {
         }
         let told = world.told();
         assert!(
-            told.left >= 3 && told.restarted >= 2 && told.failed > 100,
+            told.left >= 3 && told.restarted >= 2 && told.failed > 100 && told.ejections > 0,
             "{told}"
         );
         let most = 4 * 5_000;

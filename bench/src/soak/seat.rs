@@ -1,6 +1,6 @@
 //! One endpoint's place: who has it now, what his engine has cached, and what it says of it.
 
-use lmetric_scheduler::EndpointId;
+use lmetric_scheduler::{EndpointId, Time};
 
 use super::agenda::Flight;
 use crate::{
@@ -20,6 +20,8 @@ pub struct Seat {
     pub cache: Cache,
     /// How often his engine was started again.
     pub process: u32,
+    /// Until then his engine answers every request with an error.
+    pub broken: Time,
 }
 
 impl Seat {

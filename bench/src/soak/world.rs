@@ -27,6 +27,9 @@ const TICKS: Duration = Duration::from_millis(250);
 const SCRAPES: Duration = Duration::from_secs(1);
 const LEAVES: Duration = Duration::from_secs(10);
 const RESTARTS: Duration = Duration::from_secs(15);
+const BREAKS: Duration = Duration::from_secs(20);
+/// How long an engine that breaks answers with errors.
+const BROKEN: Duration = Duration::from_secs(1);
 
 /// Something that happens again and again.
 struct Every {
@@ -91,6 +94,7 @@ pub struct World {
     scrapes: Every,
     leaves: Every,
     restarts: Every,
+    breaks: Every,
     scraped: u64,
     told: Told,
 }
@@ -114,6 +118,7 @@ impl World {
             scrapes: Every::new(SCRAPES),
             leaves: Every::new(LEAVES),
             restarts: Every::new(RESTARTS),
+            breaks: Every::new(BREAKS),
             scraped: 0,
             told: Told::default(),
         };
@@ -210,6 +215,7 @@ impl World {
             feed: self.fleet.source(),
             cache: Cache::new(blocks),
             process: 0,
+            broken: Time::default(),
         })
     }
 
@@ -225,6 +231,11 @@ impl World {
             scheduler.release(flight.reservation, Outcome::Unreachable, now);
             return;
         };
+        if now < seat.broken {
+            self.told.failed += 1;
+            scheduler.release(flight.reservation, Outcome::ServerError, now);
+            return;
+        }
         match then {
             Then::Begins(goes_on, outcome) => {
                 let held = seat.prefill(&self.fleet, &flight);
@@ -281,6 +292,9 @@ impl World {
             self.seats[number] = self
                 .seat(blocks)
                 .context("no slot is free for another endpoint")?;
+        }
+        if self.breaks.is_due(now) {
+            self.seats[number].broken = now.after(BROKEN);
         }
         if self.restarts.is_due(now) {
             self.told.restarted += 1;
