@@ -95,8 +95,8 @@ fn picked(measured: &Measured) -> impl Iterator<Item = &Run> {
     measured.pairs.iter().map(|pair| &pair.picked)
 }
 
-fn value(name: String, unit: &str, value: f64) -> Figure {
-    Figure::value(&name, unit, vec![value])
+fn value(name: &str, unit: &str, value: f64) -> Figure {
+    Figure::value(name, unit, vec![value])
 }
 
 /// All figures.
@@ -108,24 +108,24 @@ pub fn figures(rates: &[Rate], standing: &Standing, args: &Args) -> Vec<Figure> 
         figures.push(first_byte(rate.alone.iter()).figure(name(Mode::Alone, "first_byte")));
         figures.push(spread(&rate.alone).figure(name(Mode::Alone, "spread")));
         let envoy = per_request(rate.alone.iter(), |run| run.envoy, 0.0);
-        figures.push(value(name(Mode::Alone, "envoy_cpu"), "ms", envoy));
+        figures.push(value(&name(Mode::Alone, "envoy_cpu"), "ms", envoy));
         for (mode, measured) in Mode::PICKED.into_iter().zip(&rate.modes) {
             figures.push(first_byte(picked(measured)).figure(name(mode, "first_byte")));
             figures.push(added(measured).figure(name(mode, "added_first_byte")));
             let picker = per_request(picked(measured), |run| run.picker, standing.idle);
-            figures.push(value(name(mode, "picker_cpu"), "ms", picker));
+            figures.push(value(&name(mode, "picker_cpu"), "ms", picker));
             let envoy = per_request(picked(measured), |run| run.envoy, 0.0);
-            figures.push(value(name(mode, "envoy_cpu"), "ms", envoy));
+            figures.push(value(&name(mode, "envoy_cpu"), "ms", envoy));
         }
     }
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     let (engines, most) = (args.engines, args.engines.max(args.idle_engines));
     figures.extend([
-        value("gateway/memory".to_owned(), "MB", megabytes(standing.after)),
-        value("gateway/memory_filled".to_owned(), "MB", megabytes(standing.full)),
-        value("gateway/memory_empty".to_owned(), "MB", megabytes(standing.empty)),
-        value(format!("gateway/idle_cpu_{most}"), "cores", standing.idle_most),
-        value(format!("gateway/idle_cpu_{engines}"), "cores", standing.idle),
+        value("gateway/memory", "MB", megabytes(standing.after)),
+        value("gateway/memory_filled", "MB", megabytes(standing.full)),
+        value("gateway/memory_empty", "MB", megabytes(standing.empty)),
+        value(&format!("gateway/idle_cpu_{most}"), "cores", standing.idle_most),
+        value(&format!("gateway/idle_cpu_{engines}"), "cores", standing.idle),
     ]);
     figures
 }
@@ -170,9 +170,12 @@ pub fn table(rates: &[Rate], standing: &Standing, args: &Args) -> Vec<String> {
                 measured.engines,
                 args.engines
             );
-            for (what, added, spread) in [("p50", added.p50, spread.p50), ("p99", added.p99, spread.p99)] {
+            for (words, added, spread) in [
+                ("  p50 not resolvable here", added.p50, spread.p50),
+                ("  p99 not resolvable here", added.p99, spread.p99),
+            ] {
                 if added.abs() <= spread {
-                    line.push_str(&format!("  {what} not resolvable here"));
+                    line.push_str(words);
                 }
             }
             lines.push(line);

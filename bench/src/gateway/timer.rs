@@ -122,21 +122,32 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nobody_wakes_early_and_the_earliest_wakes_first() {
-        let timer = Arc::new(Timer::start().unwrap());
+    async fn nobody_wakes_early() {
+        let timer = Timer::start().unwrap();
         let started = Instant::now();
-        let woken = Arc::new(Mutex::new(Vec::new()));
         let sleeps = [30, 10, 20].map(|milliseconds| {
-            let (timer, woken) = (Arc::clone(&timer), Arc::clone(&woken));
+            let due = started + Duration::from_millis(milliseconds);
+            let timer = &timer;
             async move {
-                let due = started + Duration::from_millis(milliseconds);
                 timer.until(due).await;
                 assert!(Instant::now() >= due);
-                woken.lock().push(milliseconds);
             }
         });
         futures::future::join_all(sleeps).await;
-        assert_eq!(*woken.lock(), [10, 20, 30]);
+        assert!(timer.shared.queue.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn the_earliest_is_woken_first() {
+        let now = Instant::now();
+        let mut queue = BinaryHeap::new();
+        for milliseconds in [30, 10, 20] {
+            let (wake, _) = oneshot::channel();
+            let due = now + Duration::from_millis(milliseconds);
+            queue.push(Waiting { due, wake });
+        }
+        let first = queue.pop().map(|first| first.due);
+        assert_eq!(first, Some(now + Duration::from_millis(10)));
     }
 
     #[tokio::test]

@@ -179,7 +179,7 @@ mod tests {
         assert!(
             judge(
                 &lines(|number, line| if number < BASE {
-                    line.memory = 1
+                    line.memory = 1;
                 }),
                 &nothing()
             )
@@ -197,9 +197,10 @@ mod tests {
     #[test]
     fn picks_that_become_slower_are_named() {
         assert!(reason(|number, line| line.pick[0] += number as f64).contains("pick p50"));
-        assert!(reason(|number, line| line.pick[1] *= 1.0 + number as f64).contains("pick p99"));
-        let noise =
-            |number: usize, line: &mut Line| line.pick[1] += if number % 7 == 0 { 900.0 } else { 0.0 };
+        assert!(reason(|number, line| line.pick[1] += 10.0 * (number * number) as f64).contains("pick p99"));
+        let noise = |number: usize, line: &mut Line| {
+            line.pick[1] += if number.is_multiple_of(7) { 900.0 } else { 0.0 }
+        };
         assert!(
             judge(&lines(noise), &nothing()).is_ok(),
             "single bad minutes are noise"
