@@ -1,13 +1,13 @@
 //! The picker's inside without its sockets: scheduler, index, and a source for each endpoint.
 
+mod churn;
+
 use std::sync::Arc;
 
 use lmetric_epp::{clock::Clock, events::IndexSink};
-use lmetric_kvevents::{EventSink, Generation, Outcome, Source, SourceConfig, SourceState};
+use lmetric_kvevents::{EventSink, Generation, Outcome, Source, SourceConfig};
 use lmetric_prefix::{BlockSize, Chain, KeySeed, KeySpace, SharedIndex, SourceId, TokenId};
-use lmetric_scheduler::{
-    EndpointSpec, Pick, PickRequest, Prompt, Scheduler, SchedulerConfig, SpaceSpec, Time,
-};
+use lmetric_scheduler::{Pick, PickRequest, Prompt, Scheduler, SchedulerConfig, SpaceSpec, Time};
 use rand::rngs::SmallRng;
 
 use crate::{
@@ -33,31 +33,26 @@ pub struct Fleet {
 impl Fleet {
     /// So many endpoints that hold nothing.
     pub fn new(endpoints: u16) -> Self {
+        let fleet = Self::empty(Clock::start());
+        for number in 0..endpoints {
+            fleet.join(u32::from(number)).expect("a free slot");
+        }
+        fleet
+    }
+
+    /// Nobody yet. What events say is dated by this clock.
+    pub fn empty(clock: Clock) -> Self {
         let index = Arc::new(SharedIndex::default());
         let scheduler = Arc::new(Scheduler::new(SchedulerConfig::default(), index.clone()));
-        let sink = IndexSink::new(index.clone(), scheduler.clone(), Clock::start());
-        let block_size = BlockSize::new(BLOCK as u32).expect("not zero");
-        let group: Arc<str> = Arc::from(GROUP);
-        for number in 0..endpoints {
-            let [high, low] = number.to_be_bytes();
-            let id = scheduler
-                .add(EndpointSpec {
-                    address: ([10, 0, high, low], 8_000).into(),
-                    rank: None,
-                    group: group.clone(),
-                    block_size: Some(block_size),
-                })
-                .expect("a free slot");
-            scheduler.set_ready(id, true);
-            sink.admit(id);
-            sink.state_changed(id.slot, SourceState::Live);
-        }
         Self {
+            sink: IndexSink::new(index.clone(), scheduler.clone(), clock),
             scheduler,
             index,
-            sink,
             seed: KeySeed::new(7),
-            space: SpaceSpec { group, block_size },
+            space: SpaceSpec {
+                group: Arc::from(GROUP),
+                block_size: BlockSize::new(BLOCK as u32).expect("not zero"),
+            },
         }
     }
 

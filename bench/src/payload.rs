@@ -20,15 +20,7 @@ pub struct Run<'a> {
 
 /// One message with an event for each run.
 pub fn batch(runs: &[Run<'_>]) -> Vec<u8> {
-    let mut out = Vec::new();
-    write_array_len(&mut out, 3).expect(MEMORY);
-    write_f64(&mut out, 0.5).expect(MEMORY);
-    write_array_len(&mut out, runs.len() as u32).expect(MEMORY);
-    for run in runs {
-        stored(&mut out, run);
-    }
-    write_uint(&mut out, 0).expect(MEMORY);
-    out
+    message(&[], runs)
 }
 
 fn stored(out: &mut Vec<u8>, run: &Run<'_>) {
@@ -65,18 +57,39 @@ fn text(out: &mut Vec<u8>, name: &str, value: &str) {
 
 /// A message that says that these blocks are gone.
 pub fn removed(hashes: &[u64]) -> Vec<u8> {
+    message(&[hashes], &[])
+}
+
+/// What one step of an engine did: `gone` gave way, if any, and the runs were stored.
+pub fn step(gone: &[u64], runs: &[Run<'_>]) -> Vec<u8> {
+    match gone {
+        [] => batch(runs),
+        _ => message(&[gone], runs),
+    }
+}
+
+fn message(gone: &[&[u64]], runs: &[Run<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
     write_array_len(&mut out, 3).expect(MEMORY);
     write_f64(&mut out, 0.5).expect(MEMORY);
-    write_array_len(&mut out, 1).expect(MEMORY);
-    write_map_len(&mut out, 3).expect(MEMORY);
-    text(&mut out, "type", "BlockRemoved");
-    write_str(&mut out, "block_hashes").expect(MEMORY);
-    write_array_len(&mut out, hashes.len() as u32).expect(MEMORY);
-    for hash in hashes {
-        write_uint(&mut out, *hash).expect(MEMORY);
+    write_array_len(&mut out, (gone.len() + runs.len()) as u32).expect(MEMORY);
+    for hashes in gone {
+        remove(&mut out, hashes);
     }
-    text(&mut out, "medium", "GPU");
+    for run in runs {
+        stored(&mut out, run);
+    }
     write_uint(&mut out, 0).expect(MEMORY);
     out
+}
+
+fn remove(out: &mut Vec<u8>, hashes: &[u64]) {
+    write_map_len(out, 3).expect(MEMORY);
+    text(out, "type", "BlockRemoved");
+    write_str(out, "block_hashes").expect(MEMORY);
+    write_array_len(out, hashes.len() as u32).expect(MEMORY);
+    for hash in hashes {
+        write_uint(out, *hash).expect(MEMORY);
+    }
+    text(out, "medium", "GPU");
 }

@@ -60,13 +60,14 @@ impl Figure {
 }
 
 /// Nearest rank, in microseconds.
-fn at(sorted: &[u64], quantile: f64) -> f64 {
+pub(crate) fn at(sorted: &[u64], quantile: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     let place = (last as f64 * quantile).round() as usize;
     sorted.get(place).map_or(f64::NAN, |nanos| *nanos as f64 / 1e3)
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The value in the middle.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

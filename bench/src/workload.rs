@@ -50,7 +50,8 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    fn new(tokens: Vec<TokenId>) -> Self {
+    /// These tokens and the hashes that an engine gives their blocks.
+    pub fn new(tokens: Vec<TokenId>) -> Self {
         let mut parent = 0;
         let hashes = tokens
             .chunks_exact(BLOCK)

@@ -1,15 +1,12 @@
 //! The shipped Envoy configurations, moved to a stage's addresses, and a running Envoy.
 
-use std::{net::SocketAddr, path::Path, time::Duration};
+mod run;
+
+use std::net::SocketAddr;
 
 use anyhow::Context;
+pub use run::Envoy;
 use serde_yaml::{Mapping, Value};
-
-use crate::{
-    client::Client,
-    process::{Process, Tool},
-    wait::wait_until,
-};
 
 const LIGHT: &str = include_str!("../../../envoy/light.yaml");
 const FULL: &str = include_str!("../../../envoy/full.yaml");
@@ -100,6 +97,44 @@ impl EnvoyConfig {
         for key in ["request_trailer_mode", "response_trailer_mode"] {
             *walk(processing, &[key])? = "SKIP".into();
         }
+        Ok(self)
+    }
+
+    /// The same gateway without a picker: requests go to these engines in turn.
+    pub fn without_picker(mut self, engines: &[SocketAddr]) -> anyhow::Result<Self> {
+        let manager = self.connection_manager()?;
+        let filters = walk(manager, &["http_filters"])?;
+        filters
+            .as_sequence_mut()
+            .context("http_filters")?
+            .retain(|filter| filter["name"].as_str() != Some("envoy.filters.http.ext_proc"));
+        let routes = walk(manager, &["route_config", "virtual_hosts", "0", "routes"])?;
+        let routes = routes.as_sequence_mut().context("routes")?;
+        routes.truncate(1);
+        let first = walk(routes.first_mut().context("no route")?, &["match"])?;
+        first.as_mapping_mut().context("match")?.remove("headers");
+        let clusters = self.at(&["static_resources", "clusters"])?;
+        clusters
+            .as_sequence_mut()
+            .context("clusters")?
+            .retain(|cluster| cluster["name"].as_str() != Some("picker"));
+        let hosts = engines.iter().map(|engine| {
+            let (ip, port) = (engine.ip(), engine.port());
+            yaml(&format!(
+                "{{endpoint: {{address: {{socket_address: {{address: \"{ip}\", port_value: {port}}}}}}}}}"
+            ))
+        });
+        let mut assignment = yaml("{cluster_name: engines, endpoints: [{}]}")?;
+        let hosts = Value::Sequence(hosts.collect::<anyhow::Result<_>>()?);
+        walk(&mut assignment, &["endpoints", "0"])?
+            .as_mapping_mut()
+            .context("endpoints")?
+            .insert("lb_endpoints".into(), hosts);
+        let cluster = self.cluster("engines")?.as_mapping_mut().context("cluster")?;
+        cluster.remove("original_dst_lb_config");
+        cluster.insert("type".into(), "STATIC".into());
+        cluster.insert("lb_policy".into(), "ROUND_ROBIN".into());
+        cluster.insert("load_assignment".into(), assignment);
         Ok(self)
     }
 
@@ -216,75 +251,6 @@ fn set_address(slot: &mut Value, address: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A running Envoy.
-#[derive(Debug)]
-pub struct Envoy {
-    /// Its process.
-    pub process: Process,
-    listen: SocketAddr,
-    admin: SocketAddr,
-}
-
-impl Envoy {
-    /// Starts it and waits until it accepts requests.
-    pub async fn start(config: &EnvoyConfig, folder: &Path) -> anyhow::Result<Self> {
-        let file = folder.join("envoy.yaml");
-        std::fs::write(&file, config.yaml()?)?;
-        let file = file.to_string_lossy();
-        let args = [
-            "-c",
-            &file,
-            "--concurrency",
-            "2",
-            "--disable-hot-restart",
-            "--log-level",
-            "warning",
-        ];
-        let mut process = Process::start("envoy", &Tool::Envoy.path()?, args, folder)?;
-        let admin = Client::new(config.admin);
-        let ready = wait_until("envoy to be ready", Duration::from_secs(20), || {
-            let ended = process.ended();
-            let admin = admin.clone();
-            async move {
-                match (ended, admin.get("/ready").await) {
-                    (Some(status), _) => Err(format!("it ended: {status}")),
-                    (None, Ok(answer)) if answer.status.is_success() => Ok(()),
-                    (None, Ok(answer)) => Err(answer.text()),
-                    (None, Err(error)) => Err(format!("{error:#}")),
-                }
-            }
-        });
-        if let Err(error) = ready.await {
-            anyhow::bail!("{error}\n{}", process.tail(2_000));
-        }
-        Ok(Self {
-            process,
-            listen: config.listen,
-            admin: config.admin,
-        })
-    }
-
-    /// A client of its listener.
-    pub fn client(&self) -> Client {
-        Client::new(self.listen)
-    }
-
-    /// One counter or gauge, by its full name.
-    pub async fn stat(&self, name: &str) -> anyhow::Result<u64> {
-        let answer = Client::new(self.admin)
-            .get(&format!("/stats?filter=^{name}$"))
-            .await?
-            .text();
-        let value = answer
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-        Ok(value
-            .with_context(|| format!("envoy has no statistic {name}"))?
-            .trim()
-            .parse()?)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,6 +280,22 @@ mod tests {
                     .all(|line| line.contains("address:") || line.contains("port_value:"))
             );
             assert_eq!(differing.len(), 7, "{differing:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_picker_nothing_asks_it_and_requests_find_the_engines() {
+        let engines = [[127, 1, 2, 1], [127, 1, 2, 2]].map(|ip| SocketAddr::from((ip, 8_000)));
+        for plug in [Plug::Light, Plug::Full] {
+            let text = config(plug).without_picker(&engines).unwrap().yaml().unwrap();
+            assert!(!text.contains("filters.http.ext_proc") && !text.contains("name: picker"));
+            assert!(!text.contains("direct_response") && !text.contains("present_match"));
+            assert!(text.contains("ROUND_ROBIN") && !text.contains("ORIGINAL_DST"));
+            assert!(
+                engines
+                    .iter()
+                    .all(|engine| text.contains(&engine.ip().to_string()))
+            );
         }
     }
 

@@ -16,7 +16,7 @@ mod inbox;
 mod lane;
 mod listen;
 mod metrics;
-mod publisher;
+pub mod publisher;
 pub mod serve;
 mod site;
 mod text;

@@ -24,27 +24,27 @@ const REPLAYS: usize = 4;
 
 /// How batches are framed and kept.
 #[derive(Clone, Debug)]
-pub(crate) struct Framing {
+pub struct Framing {
     /// Map format has a topic frame in replays, array format has none.
-    pub(crate) format: EventFormat,
+    pub format: EventFormat,
     /// Topic.
-    pub(crate) topic: Bytes,
+    pub topic: Bytes,
     /// Batches kept.
-    pub(crate) buffer_steps: usize,
+    pub buffer_steps: usize,
 }
 
 /// Both sockets of one rank, bound.
 #[derive(Debug)]
-pub(crate) struct Sockets {
+pub struct Sockets {
     /// Events.
-    pub(crate) events: TcpListener,
+    pub events: TcpListener,
     /// Replay.
-    pub(crate) replay: TcpListener,
+    pub replay: TcpListener,
 }
 
 impl Sockets {
     /// Where they listen.
-    pub(crate) fn addresses(&self) -> std::io::Result<(SocketAddr, SocketAddr)> {
+    pub fn addresses(&self) -> std::io::Result<(SocketAddr, SocketAddr)> {
         Ok((self.events.local_addr()?, self.replay.local_addr()?))
     }
 }
@@ -58,7 +58,7 @@ struct Batch {
 
 /// Sends batches of one rank; closed when dropped.
 #[derive(Debug)]
-pub(crate) struct Publisher {
+pub struct Publisher {
     batches: mpsc::Sender<Batch>,
     cancel: CancellationToken,
     lost: u64,
@@ -90,7 +90,7 @@ impl Ring {
 
 impl Publisher {
     /// Starts serving on sockets that are bound already. Within a tokio runtime.
-    pub(crate) async fn start(
+    pub async fn start(
         sockets: Sockets,
         framing: Framing,
         tasks: &TaskTracker,
@@ -127,7 +127,7 @@ impl Publisher {
 
     /// Queues a batch to go out at `due`, or only to be numbered. Never blocks: with the queue full the batch is
     /// lost without a number, and counted.
-    pub(crate) fn send(&mut self, payload: Bytes, due: Instant, dropped: bool) {
+    pub fn send(&mut self, payload: Bytes, due: Instant, dropped: bool) {
         if self
             .batches
             .try_send(Batch {
@@ -142,7 +142,7 @@ impl Publisher {
     }
 
     /// Batches lost before they had a number.
-    pub(crate) fn lost(&self) -> u64 {
+    pub fn lost(&self) -> u64 {
         self.lost
     }
 }
