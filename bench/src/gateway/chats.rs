@@ -125,7 +125,7 @@ impl Maker {
             let asked = if turn == 0 { FIRST } else { ASKED };
             messages.push(message("user", &self.words.text(numbers, asked)));
             let request = ChatRequest {
-                messages: messages.clone(),
+                messages: messages.iter().cloned().map(Into::into).collect(),
                 ..ChatRequest::default()
             };
             prompts.push(self.tokenizer.encode_chat(&request).context("a chat")?.ids);

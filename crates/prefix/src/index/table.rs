@@ -120,9 +120,8 @@ impl Table {
     /// Frees the slot at `at` and closes the gap.
     pub(super) fn remove_at(&mut self, at: usize) {
         let homes = self.homes;
-        let stays = |(next, slot): &(usize, &Slot)| {
-            slot.holders.is_nobody() || home(slot.mixed, homes) == *next
-        };
+        let stays =
+            |(next, slot): &(usize, &Slot)| slot.holders.is_nobody() || home(slot.mixed, homes) == *next;
         let mut after = self.slots.iter().enumerate().skip(at + 1);
         let end = after.find(stays).map_or(self.slots.len(), |(next, _)| next);
         self.slots.copy_within(at + 1..end, at);

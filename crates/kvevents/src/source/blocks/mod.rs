@@ -310,7 +310,9 @@ impl Blocks {
 
     /// The inference has run out.
     pub(super) fn unpin(&mut self, key: BlockKey, ops: &mut Vec<Op>) {
-        let Some(&node) = self.pinned.get(&key) else { return };
+        let Some(&node) = self.pinned.get(&key) else {
+            return;
+        };
         let mut counts = self.nodes.counts(node);
         counts.pins -= 1;
         if counts.pins == 0 {
@@ -442,9 +444,8 @@ impl Blocks {
                     self.nodes.set_counts(parent, counts);
                 }
                 let (nodes, codes) = (&self.nodes, self.codes);
-                self.by_key.insert(codes.of(key.get()), node, |node| {
-                    codes.of(nodes.key(node).get())
-                });
+                self.by_key
+                    .insert(codes.of(key.get()), node, |node| codes.of(nodes.key(node).get()));
             }
         }
         node

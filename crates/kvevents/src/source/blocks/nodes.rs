@@ -162,7 +162,7 @@ impl Nodes {
         // nothing is free, so all that there ever were live
         let id = self.len - 1;
         assert!(id < NodeId::MOST, "a source's bound is lower");
-        if id % PIECE == 0 {
+        if id.is_multiple_of(PIECE) {
             self.pieces.push(Vec::with_capacity(PIECE));
         }
         self.pieces[id / PIECE].push(node);
