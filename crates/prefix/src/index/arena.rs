@@ -61,7 +61,8 @@ impl Arena {
         }
         let number = self.words.len() / self.width;
         if self.words.len() + self.width > self.words.capacity() {
-            self.words.reserve_exact((self.words.len() / 4).max(16 * self.width));
+            self.words
+                .reserve_exact((self.words.len() / 4).max(16 * self.width));
         }
         self.words.resize(self.words.len() + self.width, 0);
         u32::try_from(number)

@@ -64,6 +64,12 @@ impl Table {
         &self.slots[at]
     }
 
+    /// Something of the slot where the search for the block begins.
+    pub(super) fn first(&self, mixed: u64) -> u64 {
+        let slot = self.slots.get(home(mixed, self.homes));
+        slot.map_or(0, |slot| slot.mixed)
+    }
+
     /// Who holds the block.
     pub(super) fn get(&self, mixed: u64) -> Holders {
         match self.find(mixed) {
@@ -120,9 +126,8 @@ impl Table {
     /// Frees the slot at `at` and closes the gap.
     pub(super) fn remove_at(&mut self, at: usize) {
         let homes = self.homes;
-        let stays = |(next, slot): &(usize, &Slot)| {
-            slot.holders.is_nobody() || home(slot.mixed, homes) == *next
-        };
+        let stays =
+            |(next, slot): &(usize, &Slot)| slot.holders.is_nobody() || home(slot.mixed, homes) == *next;
         let mut after = self.slots.iter().enumerate().skip(at + 1);
         let end = after.find(stays).map_or(self.slots.len(), |(next, _)| next);
         self.slots.copy_within(at + 1..end, at);

@@ -251,7 +251,12 @@ fn a_sweep_leaves_no_shard_with_a_block_that_others_pushed_past_it() {
             let at = index.sweeps[0].shard;
             for shard in &index.shards[swept..at] {
                 let slots = (0..shard.extent()).map(|at| shard.slot(at));
-                assert_eq!(slots.filter(|slot| slot.holders.contains(gone, &index.arena)).count(), 0);
+                assert_eq!(
+                    slots
+                        .filter(|slot| slot.holders.contains(gone, &index.arena))
+                        .count(),
+                    0
+                );
             }
             swept = at;
         }
