@@ -136,6 +136,7 @@ impl EventSink for IndexSink {
         let mut told = Told::default();
         for run in ops.chunks(RUN) {
             told.clear();
+            self.index.read().fetch(run.iter().filter_map(Op::key));
             {
                 let mut index = self.index.write();
                 for op in run {

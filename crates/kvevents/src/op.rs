@@ -37,6 +37,19 @@ pub enum Op {
     Gapless(bool),
 }
 
+impl Op {
+    /// The block that it is about, if it is about one.
+    pub fn key(&self) -> Option<BlockKey> {
+        match *self {
+            Self::Store { key, .. }
+            | Self::Adopt { key, .. }
+            | Self::Infer { key }
+            | Self::Remove { key } => Some(key),
+            Self::Clear | Self::Gapless(_) => None,
+        }
+    }
+}
+
 /// How much a source's stream can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SourceState {

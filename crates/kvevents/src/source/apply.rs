@@ -232,12 +232,13 @@ impl Cache {
             self.stats.unnamed_lora += 1;
             return;
         }
-        let mut contents = std::mem::take(&mut self.contents);
-        let salt = space::contents(stored, size, lora, &mut contents);
         let mut hashes = std::mem::take(&mut self.hashes);
         hashes.clear();
         hashes.extend(stored.hashes.iter().map(Hash::get));
+        self.blocks.fetch(&hashes);
         ops.reserve(hashes.len());
+        let mut contents = std::mem::take(&mut self.contents);
+        let salt = space::contents(stored, size, lora, &mut contents);
         let run = Run {
             hashes: &hashes,
             group,

@@ -99,7 +99,7 @@ impl Field {
             (12, _) if name == b"block_hashes" => Self::BlockHashes,
             (17, _) if name == b"parent_block_hash" => Self::Parent,
             (18, _) if name == b"kv_cache_spec_kind" => Self::SpecKind,
-            (27, _) if name == b"kv_cache_spec_sliding_window" => Self::SlidingWindow,
+            (28, _) if name == b"kv_cache_spec_sliding_window" => Self::SlidingWindow,
             _ => return None,
         })
     }

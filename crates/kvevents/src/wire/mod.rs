@@ -7,6 +7,8 @@ mod cursor;
 mod decode;
 mod event;
 mod fields;
+#[cfg(test)]
+mod forms;
 mod frames;
 #[cfg(test)]
 mod tests;

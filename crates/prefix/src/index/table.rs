@@ -64,6 +64,12 @@ impl Table {
         &self.slots[at]
     }
 
+    /// Something of the slot where the search for the block begins.
+    pub(super) fn first(&self, mixed: u64) -> u64 {
+        let slot = self.slots.get(home(mixed, self.homes));
+        slot.map_or(0, |slot| slot.mixed)
+    }
+
     /// Who holds the block.
     pub(super) fn get(&self, mixed: u64) -> Holders {
         match self.find(mixed) {

@@ -1,93 +1,73 @@
-//! A table from hashes to nodes that keeps only the nodes: whoever asks compares.
+//! A table from numbers (hashes, keys) to nodes.
 //!
-//! Buckets of 64 bytes hold fifteen nodes of three bytes, for each of them eight bits of its hash code, and how many
-//! nodes wanted to be here and went on to the next bucket: a search ends where nobody went on, and a removal leaves
-//! no trace. A table is 15⁄16 full at most and grows by less than a third, in 16 shards that grow one at a time, so
-//! that it costs about five bytes a node at any size.
+//! Buckets of 128 bytes, two lines of a processor's cache that lie side by side, hold eleven numbers and their nodes,
+//! and how many wanted to be here and went on to the next bucket: a search ends where nobody went on, and a removal
+//! leaves no trace. A table is 15⁄16 full at most and grows by less than a third, in 16 shards that grow one at a time,
+//! so that it costs about fourteen bytes a node at any size. Buckets follow the order of the numbers as they are mixed:
+//! a shard that grows is read and written from front to back.
+
+use std::hash::{BuildHasher, RandomState};
 
 use super::nodes::NodeId;
 
-/// Bits of a hash code that choose the shard.
+/// Bits of a mixed number that choose the shard.
 const SHARD_BITS: u32 = 4;
 const SHARDS: usize = 1 << SHARD_BITS;
 /// Nodes in a bucket.
-const LANES: usize = 15;
-/// The byte of [`Bucket::tags`] that holds the number of nodes.
-const COUNT: usize = LANES;
-const ONES: u64 = 0x0101_0101_0101_0101;
-const HIGHS: u64 = 0x8080_8080_8080_8080;
+const LANES: usize = 11;
 
-#[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
+#[derive(Clone, Debug)]
+#[repr(align(128))]
 struct Bucket {
-    /// Eight bits of each node's hash code, then the number of nodes.
-    tags: [u8; LANES + 1],
+    /// Mixed.
+    numbers: [u64; LANES],
     nodes: [[u8; 3]; LANES],
+    count: u8,
     /// Nodes that found this bucket full and are in a later one.
-    passed: [u8; 3],
+    passed: u32,
 }
 
+const _: () = assert!(size_of::<Bucket>() == 128);
+
 const EMPTY: Bucket = Bucket {
-    tags: [0; LANES + 1],
+    numbers: [0; LANES],
     nodes: [[0; 3]; LANES],
-    passed: [0; 3],
+    count: 0,
+    passed: 0,
 };
 
 impl Bucket {
-    fn count(&self) -> usize {
-        usize::from(self.tags[COUNT])
-    }
-
     fn node(&self, lane: usize) -> NodeId {
         NodeId::from_bytes(self.nodes[lane])
     }
 
-    fn passed(&self) -> u32 {
-        let [a, b, c] = self.passed;
-        u32::from_le_bytes([a, b, c, 0])
-    }
-
-    fn set_passed(&mut self, passed: u32) {
-        let [a, b, c, _] = passed.to_le_bytes();
-        self.passed = [a, b, c];
-    }
-
-    /// Lane of the node with this tag for which `is` holds.
-    fn find(&self, tag: u8, is: &impl Fn(NodeId) -> bool) -> Option<usize> {
-        let mut tags = [0; 8];
-        for half in 0..2 {
-            tags.copy_from_slice(&self.tags[8 * half..8 * half + 8]);
-            // zero where the tag is; a borrow may mark a lane above such a one falsely, and `is` tells
-            let other = u64::from_le_bytes(tags) ^ (u64::from(tag) * ONES);
-            let mut marks = other.wrapping_sub(ONES) & !other & HIGHS;
-            while marks != 0 {
-                let lane = 8 * half + marks.trailing_zeros() as usize / 8;
-                if lane < self.count() && is(self.node(lane)) {
-                    return Some(lane);
-                }
-                marks &= marks - 1;
-            }
+    fn find(&self, mixed: u64) -> Option<usize> {
+        // all are compared, for a loop that may end anywhere is guessed wrong
+        let mut found = 0_u32;
+        for (lane, number) in self.numbers.iter().enumerate() {
+            found |= u32::from(*number == mixed) << lane;
         }
-        None
+        found &= (1 << self.count) - 1;
+        (found != 0).then(|| found.trailing_zeros() as usize)
     }
 
-    fn push(&mut self, tag: u8, node: NodeId) -> bool {
-        let lane = self.count();
+    fn push(&mut self, mixed: u64, node: NodeId) -> bool {
+        let lane = usize::from(self.count);
         if lane == LANES {
             return false;
         }
-        self.tags[lane] = tag;
+        self.numbers[lane] = mixed;
         self.nodes[lane] = node.to_bytes();
-        self.tags[COUNT] += 1;
+        self.count += 1;
         true
     }
 
     fn take(&mut self, lane: usize) -> NodeId {
         let node = self.node(lane);
-        let last = self.count() - 1;
-        self.tags[lane] = self.tags[last];
+        self.count -= 1;
+        let last = usize::from(self.count);
+        self.numbers[lane] = self.numbers[last];
         self.nodes[lane] = self.nodes[last];
-        self.tags[COUNT] -= 1;
         node
     }
 }
@@ -98,14 +78,9 @@ struct Shard {
     used: usize,
 }
 
-/// The bits of a hash code that a bucket keeps.
-fn tag(code: u64) -> u8 {
-    code as u8
-}
-
 impl Shard {
-    fn home(&self, code: u64) -> usize {
-        let within = code << SHARD_BITS >> 32;
+    fn home(&self, mixed: u64) -> usize {
+        let within = mixed << SHARD_BITS >> 32;
         ((within * self.buckets.len() as u64) >> 32) as usize
     }
 
@@ -117,17 +92,17 @@ impl Shard {
         }
     }
 
-    fn find(&self, code: u64, is: &impl Fn(NodeId) -> bool) -> Option<(usize, usize)> {
+    fn find(&self, mixed: u64) -> Option<(usize, usize)> {
         if self.used == 0 {
             return None;
         }
-        let mut at = self.home(code);
+        let mut at = self.home(mixed);
         for _ in 0..self.buckets.len() {
             let bucket = &self.buckets[at];
-            if let Some(lane) = bucket.find(tag(code), is) {
+            if let Some(lane) = bucket.find(mixed) {
                 return Some((at, lane));
             }
-            if bucket.passed() == 0 {
+            if bucket.passed == 0 {
                 return None;
             }
             at = self.after(at);
@@ -140,35 +115,32 @@ impl Shard {
     }
 
     /// There is room.
-    fn place(&mut self, code: u64, node: NodeId) {
-        let mut at = self.home(code);
-        while !self.buckets[at].push(tag(code), node) {
-            let bucket = &mut self.buckets[at];
-            bucket.set_passed(bucket.passed() + 1);
+    fn place(&mut self, mixed: u64, node: NodeId) {
+        let mut at = self.home(mixed);
+        while !self.buckets[at].push(mixed, node) {
+            self.buckets[at].passed += 1;
             at = self.after(at);
         }
         self.used += 1;
     }
 
     /// Shards of unlike numbers grow by unlike amounts, so that they do not all grow at once.
-    fn grow(&mut self, number: usize, code_of: impl Fn(NodeId) -> u64) {
+    fn grow(&mut self, number: usize) {
         let buckets = self.buckets.len();
         let more = (buckets / (3 + number % 4)).max(1);
         let old = std::mem::replace(&mut self.buckets, vec![EMPTY; buckets + more]);
         self.used = 0;
         for bucket in &old {
-            for lane in 0..bucket.count() {
-                let node = bucket.node(lane);
-                self.place(code_of(node), node);
+            for lane in 0..usize::from(bucket.count) {
+                self.place(bucket.numbers[lane], bucket.node(lane));
             }
         }
     }
 
-    fn take(&mut self, code: u64, at: usize, lane: usize) -> NodeId {
-        let mut before = self.home(code);
+    fn take(&mut self, mixed: u64, at: usize, lane: usize) -> NodeId {
+        let mut before = self.home(mixed);
         while before != at {
-            let bucket = &mut self.buckets[before];
-            bucket.set_passed(bucket.passed() - 1);
+            self.buckets[before].passed -= 1;
             before = self.after(before);
         }
         self.used -= 1;
@@ -176,24 +148,38 @@ impl Shard {
     }
 }
 
-/// Nodes by a hash code. Codes must be spread over all 64 bits.
+/// Spreads numbers over 64 bits, no two to the same: by one drawn for this table, for an engine's tenants may choose
+/// its hashes.
+#[derive(Clone, Copy, Debug)]
+struct Mix(u64);
+
+impl Mix {
+    fn of(self, number: u64) -> u64 {
+        let folded = (number ^ self.0).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (folded ^ folded >> 32).wrapping_mul(0xBF58_476D_1CE4_E5B9)
+    }
+}
+
+/// Nodes by a number each has alone.
 #[derive(Debug)]
 pub(super) struct Ids {
-    shards: Vec<Shard>,
+    shards: [Shard; SHARDS],
     len: usize,
+    mix: Mix,
 }
 
 impl Default for Ids {
     fn default() -> Self {
         Self {
-            shards: std::iter::repeat_with(Shard::default).take(SHARDS).collect(),
+            shards: Default::default(),
             len: 0,
+            mix: Mix(RandomState::new().hash_one(0)),
         }
     }
 }
 
-fn shard(code: u64) -> usize {
-    (code >> (64 - SHARD_BITS)) as usize
+fn shard(mixed: u64) -> usize {
+    (mixed >> (64 - SHARD_BITS)) as usize
 }
 
 impl Ids {
@@ -202,37 +188,51 @@ impl Ids {
         self.len
     }
 
-    /// The node of this code for which `is` holds. O(1).
-    pub(super) fn find(&self, code: u64, is: impl Fn(NodeId) -> bool) -> Option<NodeId> {
-        let shard = &self.shards[shard(code)];
-        let (at, lane) = shard.find(code, &is)?;
+    /// Reads where each of `numbers` belongs, so that looking for them one by one does not wait for memory each time.
+    pub(super) fn fetch(&self, numbers: &[u64]) {
+        let mut read = 0;
+        for number in numbers {
+            let mixed = self.mix.of(*number);
+            let shard = &self.shards[shard(mixed)];
+            if let Some(bucket) = shard.buckets.get(shard.home(mixed)) {
+                read ^= bucket.numbers[0] ^ u64::from(bucket.passed);
+            }
+        }
+        std::hint::black_box(read);
+    }
+
+    /// The node of `number`. O(1).
+    pub(super) fn find(&self, number: u64) -> Option<NodeId> {
+        let mixed = self.mix.of(number);
+        let shard = &self.shards[shard(mixed)];
+        let (at, lane) = shard.find(mixed)?;
         Some(shard.buckets[at].node(lane))
     }
 
-    /// Adds a node that is not there; `code_of` gives the codes of those that are. Amortised O(1).
-    pub(super) fn insert(&mut self, code: u64, node: NodeId, code_of: impl Fn(NodeId) -> u64) {
-        let number = shard(code);
-        let shard = &mut self.shards[number];
+    /// Gives `number`, which has no node, this one. Amortised O(1).
+    pub(super) fn insert(&mut self, number: u64, node: NodeId) {
+        let mixed = self.mix.of(number);
+        let at = shard(mixed);
+        let shard = &mut self.shards[at];
         if shard.is_full() {
-            shard.grow(number, code_of);
+            shard.grow(at);
         }
-        shard.place(code, node);
+        shard.place(mixed, node);
         self.len += 1;
     }
 
-    /// Takes out the node of this code for which `is` holds. O(1).
-    pub(super) fn remove(&mut self, code: u64, is: impl Fn(NodeId) -> bool) -> Option<NodeId> {
-        let shard = &mut self.shards[shard(code)];
-        let (at, lane) = shard.find(code, &is)?;
+    /// Takes the node of `number` out. O(1).
+    pub(super) fn remove(&mut self, number: u64) -> Option<NodeId> {
+        let mixed = self.mix.of(number);
+        let shard = &mut self.shards[shard(mixed)];
+        let (at, lane) = shard.find(mixed)?;
         self.len -= 1;
-        Some(shard.take(code, at, lane))
+        Some(shard.take(mixed, at, lane))
     }
 
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
         let buckets: usize = self.shards.iter().map(|shard| shard.buckets.capacity()).sum();
-        buckets * size_of::<Bucket>() + self.shards.capacity() * size_of::<Shard>()
+        buckets * size_of::<Bucket>()
     }
 }
-
-const _: () = assert!(size_of::<Bucket>() == 64);

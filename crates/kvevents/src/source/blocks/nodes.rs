@@ -1,4 +1,4 @@
-//! The nodes: 24 bytes each, in pieces that are never moved. What does not fit is kept aside.
+//! The nodes: 16 bytes each, in pieces that are never moved. What does not fit is kept aside.
 
 use hashbrown::HashMap;
 use lmetric_prefix::BlockKey;
@@ -49,19 +49,17 @@ impl Link {
     }
 }
 
-/// One of our keys, the engine's hash that leads to it, and what is before and after it.
+/// One of our keys, and what is before and after it.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// Means nothing while there are no copies.
-    hash: u64,
     key: BlockKey,
-    /// The node before it (of a free node: the next free one), and the copies of `hash`.
+    /// The node before it (of a free node: the next free one), and the copies of its own hash.
     parent: Link,
     /// One of the nodes after it, and the number of others; or [`RARE`].
     child: Link,
 }
 
-const _: () = assert!(size_of::<Node>() == 24);
+const _: () = assert!(size_of::<Node>() == 16);
 
 /// In the bits of [`Node::child`]: the counts are kept aside.
 const RARE: u8 = u8::MAX;
@@ -69,7 +67,7 @@ const RARE: u8 = u8::MAX;
 /// What is counted of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Copies of the engine's hash that the node has; none when no hash is there.
+    /// Copies of the engine's hash that is the node's own; none when it has none.
     pub(super) copies: u16,
     /// Other hashes that lead to it.
     pub(super) others: u32,
@@ -79,6 +77,8 @@ pub(super) struct Counts {
     pub(super) pins: u16,
     /// Held by inference.
     pub(super) inferred: bool,
+    /// Made by an inference: what is before it is what we were told.
+    pub(super) told: bool,
 }
 
 impl Counts {
@@ -99,6 +99,7 @@ impl Counts {
             branches,
             pins: 0,
             inferred: false,
+            told: false,
         } = self
         else {
             return None;
@@ -146,7 +147,6 @@ impl Nodes {
     /// A node that nobody holds yet and that has no children. There are fewer than [`NodeId::MOST`].
     pub(super) fn add(&mut self, key: BlockKey, parent: Option<NodeId>) -> NodeId {
         let node = Node {
-            hash: 0,
             key,
             parent: Link::new(parent.unwrap_or(NONE), 0),
             child: Link::new(NONE, 0),
@@ -180,14 +180,6 @@ impl Nodes {
 
     pub(super) fn key(&self, id: NodeId) -> BlockKey {
         self.get(id).key
-    }
-
-    pub(super) fn hash(&self, id: NodeId) -> u64 {
-        self.get(id).hash
-    }
-
-    pub(super) fn set_hash(&mut self, id: NodeId, hash: u64) {
-        self.get_mut(id).hash = hash;
     }
 
     pub(super) fn parent(&self, id: NodeId) -> Option<NodeId> {
