@@ -92,7 +92,9 @@ proptest! {
     ) {
         let mut hashes = hashes;
         if wide {
-            hashes.iter_mut().for_each(|hash| hash.form = Form::Unsigned(8));
+            for hash in &mut hashes {
+                hash.form = Form::Unsigned(8);
+            }
         }
         let payload = batch(&hashes, &tokens);
         let decoded = decode_batch(&payload).unwrap();
