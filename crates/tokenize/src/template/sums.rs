@@ -18,10 +18,6 @@ use minijinja::{Error, ErrorKind, Value};
 pub(super) const ONLY_TEXT: &str = "lmetric_only_text";
 
 /// The filter that refuses what could not be added to a string.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the engine hands arguments over by value"
-)]
 pub(super) fn only_text(value: Value) -> Result<Value, Error> {
     if value.kind() == ValueKind::String {
         return Ok(value);
