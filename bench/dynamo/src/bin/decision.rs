@@ -156,13 +156,16 @@ impl Crowd {
         let started = Instant::now();
         let deciding: Vec<_> = (0..self.tasks)
             .map(|task| {
-                let ends = (over.clone(), decided.clone());
-                self.runtime.spawn(repeat(
-                    (self.picker.clone(), self.workload.clone()),
-                    length,
-                    (task, self.tasks, run),
-                    ends,
-                ))
+                let one = One {
+                    picker: self.picker.clone(),
+                    workload: self.workload.clone(),
+                    name: format!("{run}/{task}"),
+                    seed: run * self.tasks + task,
+                    // as many in all as two that decide alone
+                    in_flight: (2 * IN_FLIGHT).div_ceil(self.tasks as usize),
+                };
+                self.runtime
+                    .spawn(one.repeat(length, over.clone(), decided.clone()))
             })
             .collect();
         let feeding = (blocks_per_s > 0).then(|| {
@@ -188,30 +191,35 @@ impl Crowd {
     }
 }
 
-/// Decides for one request after the other until `over`; the time of each.
-async fn repeat(
-    (picker, workload): (Arc<Picker>, Arc<Workload>),
-    length: usize,
-    (task, tasks, run): (u64, u64, u64),
-    (over, decided): (Arc<AtomicBool>, Arc<AtomicU64>),
-) -> Vec<u64> {
-    let prompts = workload.prompts(length);
-    let mut numbers = Numbers(run * tasks + task);
-    // as many on each thread as when one decides alone
-    let mut flight = InFlight::new((2 * IN_FLIGHT).div_ceil(tasks as usize));
-    let mut times = Vec::new();
-    while !over.load(Ordering::Relaxed) {
-        let id = format!("{task}/{}", times.len());
-        let prompt = prompts[numbers.below(prompts.len() as u64) as usize];
-        let request = Picker::request(id.clone(), prompt);
-        let started = Instant::now();
-        picker.pick(request).await;
-        times.push(started.elapsed().as_nanos() as u64);
-        decided.fetch_add(1, Ordering::Relaxed);
-        flight.add(&picker, id).await;
+/// One of several that ask.
+struct One {
+    picker: Arc<Picker>,
+    workload: Arc<Workload>,
+    name: String,
+    seed: u64,
+    in_flight: usize,
+}
+
+impl One {
+    /// Asks again and again until `over`; the time of each decision.
+    async fn repeat(self, length: usize, over: Arc<AtomicBool>, decided: Arc<AtomicU64>) -> Vec<u64> {
+        let prompts = self.workload.prompts(length);
+        let mut numbers = Numbers(self.seed);
+        let mut flight = InFlight::new(self.in_flight);
+        let mut times = Vec::new();
+        while !over.load(Ordering::Relaxed) {
+            let id = format!("{}/{}", self.name, times.len());
+            let prompt = prompts[numbers.below(prompts.len() as u64) as usize];
+            let request = Picker::request(id.clone(), prompt);
+            let started = Instant::now();
+            self.picker.pick(request).await;
+            times.push(started.elapsed().as_nanos() as u64);
+            decided.fetch_add(1, Ordering::Relaxed);
+            flight.add(&self.picker, id).await;
+        }
+        flight.end(&self.picker).await;
+        times
     }
-    flight.end(&picker).await;
-    times
 }
 
 /// Feeds messages of 32 blocks an event to the first endpoint at this rate until `over`; how many blocks were applied.
@@ -226,7 +234,7 @@ async fn pace(picker: &Picker, blocks_per_s: u64, over: &AtomicBool) -> u64 {
     let mut events = Vec::with_capacity(EVENTS);
     while !over.load(Ordering::Relaxed) {
         listener.receive(&messages[sent as usize % messages.len()], |event| {
-            events.push(event)
+            events.push(event);
         });
         for event in events.drain(..) {
             picker.apply(event).await;
