@@ -48,3 +48,19 @@ impl Cache {
         gone
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_first() {
+        let mut cache = Cache::default();
+        for (at, hash) in [7, 8, 9, 7].into_iter().enumerate() {
+            cache.touch(hash, at as u64);
+        }
+        assert_eq!(cache.reach(&[7, 8, 1, 9]), 2);
+        assert_eq!(cache.shrink(1), [8, 9]);
+        assert_eq!((cache.len(), cache.reach(&[7, 8])), (1, 1));
+    }
+}

@@ -99,13 +99,12 @@ impl Told {
             p99,
             value,
         } = &figure;
-        match (p50, p99, value) {
-            (Some(p50), Some(p99), _) => {
-                eprintln!("{name:<36} p50 {p50:>10.2} {unit}   p99 {p99:>10.2} {unit}")
-            }
-            (_, _, Some(value)) => eprintln!("{name:<36}     {value:>10.2} {unit}"),
-            _ => eprintln!("{name:<36} nothing was measured"),
-        }
+        let said = match (p50, p99, value) {
+            (Some(p50), Some(p99), _) => format!("p50 {p50:>10.2} {unit}   p99 {p99:>10.2} {unit}"),
+            (_, _, Some(value)) => format!("    {value:>10.2} {unit}"),
+            _ => "nothing was measured".to_owned(),
+        };
+        eprintln!("{name:<36} {said}");
         self.0.push(figure);
     }
 
@@ -124,5 +123,17 @@ impl Told {
         }
         fs::write(path, serde_json::to_vec_pretty(&self.0)?)
             .with_context(|| format!("{}: cannot be written", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_medians_of_the_runs_quantiles() {
+        let run = |from: u64| (from..from + 101).map(|micros| micros * 1_000).collect();
+        let figure = Figure::times("x", vec![run(0), run(100), run(1_000)]);
+        assert_eq!((figure.p50, figure.p99), (Some(150.0), Some(199.0)));
     }
 }

@@ -24,7 +24,6 @@ pub enum Kind {
 }
 
 /// An index that events are applied to and prompts are looked up in.
-#[expect(clippy::large_enum_variant, reason = "there is one in a program")]
 pub enum Index {
     /// Single-threaded.
     Radix(RadixTree),
@@ -85,6 +84,43 @@ impl Index {
             Self::Radix(tree) => tree.find_matches(prompt.to_vec(), false),
             Self::Compressed(pool, _) => pool.backend().find_matches(prompt, false),
             Self::Positional(pool, _) => pool.backend().find_matches(prompt, false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use dynamo_kv_router::protocols::WorkerWithDpRank;
+
+    use super::*;
+    use crate::workload::Workload;
+
+    #[test]
+    fn every_index_answers_what_the_workload_stored() {
+        let workload = Workload::new(20, 2, 4, 3);
+        let mut held = vec![HashSet::<u64>::new(); 4];
+        for event in &workload.events {
+            let hashes = &workload.conversations[event.conversation].hashes[event.from..event.to];
+            held[event.endpoint as usize].extend(hashes);
+        }
+        assert_eq!(held.iter().map(HashSet::len).sum::<usize>(), workload.pairs);
+        for kind in Kind::value_variants() {
+            let mut index = Index::new(*kind);
+            workload.router_events().for_each(|event| index.apply(event));
+            index.drain();
+            for conversation in &workload.conversations {
+                let scores = index.find(&conversation.local).scores;
+                for (endpoint, holder) in held.iter().enumerate() {
+                    let run = conversation
+                        .hashes
+                        .iter()
+                        .take_while(|hash| holder.contains(hash));
+                    let said = scores.get(&WorkerWithDpRank::new(endpoint as u64, 0));
+                    assert_eq!(said.copied().unwrap_or(0) as usize, run.count(), "{kind:?}");
+                }
+            }
         }
     }
 }

@@ -58,3 +58,43 @@ impl Listener {
         self.sequence += 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use dynamo_kv_router::protocols::KvCacheEventData;
+
+    use super::*;
+    use crate::workload::hashed;
+
+    fn blocks(layout: Layout) -> Vec<(u64, u64)> {
+        let mut listener = Listener::new(0);
+        let mut blocks = Vec::new();
+        for payload in messages(layout, 3, 48, 1) {
+            listener.receive(&payload, |event| {
+                let KvCacheEventData::Stored(stored) = event.event.data else {
+                    panic!("nothing else is sent");
+                };
+                blocks.extend(
+                    stored
+                        .blocks
+                        .iter()
+                        .map(|block| (block.block_hash.0, block.tokens_hash.0)),
+                );
+            });
+        }
+        blocks
+    }
+
+    #[test]
+    fn both_layouts_say_the_same_blocks_and_none_is_lost() {
+        let mut numbers = Numbers(1);
+        let mut drawn = Vec::new();
+        for _ in 0..16 {
+            let hashes: Vec<_> = (0..3).map(|_| numbers.draw()).collect();
+            let tokens = hashed(&numbers.tokens(3 * BLOCK as usize));
+            drawn.extend(hashes.into_iter().zip(tokens.into_iter().map(|hash| hash.0)));
+        }
+        assert_eq!(blocks(Layout::Map), drawn);
+        assert_eq!(blocks(Layout::Array), drawn);
+    }
+}

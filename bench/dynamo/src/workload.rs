@@ -185,6 +185,14 @@ impl Workload {
         self.blocks = distinct.len();
     }
 
+    /// The beginnings of its conversations that are so long.
+    pub fn prompts(&self, length: usize) -> Vec<&[u32]> {
+        self.conversations
+            .iter()
+            .filter_map(|conversation| conversation.tokens.get(..length))
+            .collect()
+    }
+
     /// Its events as Dynamo reads them, each with the next number.
     pub fn router_events(&self) -> impl Iterator<Item = RouterEvent> {
         self.events.iter().zip(1..).map(|(event, id)| {

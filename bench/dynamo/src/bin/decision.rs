@@ -37,13 +37,19 @@ struct Args {
     /// Runtime threads beside the caller's when times are measured; without one nothing hops between threads
     #[arg(long, default_value_t = 0)]
     runtime_threads: usize,
-    /// Decisions that are awaited at the same time when their rate is measured
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=512))]
+    /// Writes Dynamo's log to standard error, as its service does: a line for each pick
+    #[arg(long)]
+    log: bool,
+    /// Decisions that are awaited at the same time on two cores
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=512))]
     tasks: u64,
 }
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
+    if args.log {
+        tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    }
     let mut told = Told::default();
     let workload = Arc::new(Workload::standard());
     let times = [("pick/8k/64", 8_192), ("pick/32k/64", 32_768)];
@@ -70,25 +76,35 @@ fn main() -> anyhow::Result<()> {
         ("picks_per_s/2cores/8k", 8_192, BLOCKS_PER_S),
         ("picks_per_s/2cores/8k/quiet", 8_192, 0),
     ];
-    if args.asked.wants(&rates.map(|(name, ..)| name)) {
+    // how long each of them takes that are awaited at the same time
+    let crowded = [("pick/8k/64/crowded", 8_192), ("pick/32k/64/crowded", 32_768)];
+    let names: Vec<_> = rates
+        .iter()
+        .map(|(name, ..)| *name)
+        .chain(crowded.map(|(name, _)| name))
+        .collect();
+    if args.asked.wants(&names) {
         let runtime = Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()?;
-        let picker = Arc::new(runtime.block_on(Picker::filled(&workload, ENDPOINTS, args.index_threads))?);
+        let picker = runtime.block_on(Picker::filled(&workload, ENDPOINTS, args.index_threads))?;
+        let crowd = Crowd {
+            runtime,
+            picker: Arc::new(picker),
+            workload,
+            tasks: args.tasks,
+        };
         for (name, length, blocks_per_s) in rates {
             if args.asked.wants(&[name]) {
-                let runs = (0..args.asked.runs)
-                    .map(|run| {
-                        let prompts = Prompts {
-                            workload: workload.clone(),
-                            length,
-                            seed: run,
-                        };
-                        rate(&runtime, &picker, &prompts, args.tasks, blocks_per_s)
-                    })
-                    .collect();
-                told.add(Figure::value(name, "picks/s", runs));
+                let runs = (0..args.asked.runs).map(|run| crowd.decide(length, blocks_per_s, run).0);
+                told.add(Figure::value(name, "picks/s", runs.collect()));
+            }
+        }
+        for (name, length) in crowded {
+            if args.asked.wants(&[name]) {
+                let runs = (0..args.asked.runs).map(|run| crowd.decide(length, 0, run).1);
+                told.add(Figure::times(name, runs.collect()));
             }
         }
     }
@@ -97,11 +113,7 @@ fn main() -> anyhow::Result<()> {
 
 /// Times of decisions on prompts of `length` tokens, a conversation's beginning each.
 async fn decide(picker: &Picker, workload: &Workload, name: &str, length: usize, run: u64) -> Vec<u64> {
-    let prompts: Vec<&[u32]> = workload
-        .conversations
-        .iter()
-        .filter_map(|conversation| conversation.tokens.get(..length))
-        .collect();
+    let prompts = workload.prompts(length);
     let mut numbers = Numbers(run);
     let mut flight = InFlight::new(IN_FLIGHT);
     let mut times = Vec::with_capacity(COUNT);
@@ -128,59 +140,86 @@ async fn decide(picker: &Picker, workload: &Workload, name: &str, length: usize,
     times
 }
 
-/// Where a task's prompts come from.
-#[derive(Clone)]
-struct Prompts {
+/// Two threads that decide for several requests at the same time.
+struct Crowd {
+    runtime: Runtime,
+    picker: Arc<Picker>,
     workload: Arc<Workload>,
-    length: usize,
-    seed: u64,
+    tasks: u64,
 }
 
-/// Decisions in a second of two threads, `tasks` awaited at a time, while `blocks_per_s` blocks come in on a third.
-fn rate(runtime: &Runtime, picker: &Arc<Picker>, prompts: &Prompts, tasks: u64, blocks_per_s: u64) -> f64 {
-    let over = Arc::new(AtomicBool::new(false));
-    let decided = Arc::new(AtomicU64::new(0));
-    let started = Instant::now();
-    let deciding: Vec<_> = (0..tasks)
-        .map(|task| {
-            let (picker, prompts, over, decided) =
-                (picker.clone(), prompts.clone(), over.clone(), decided.clone());
-            runtime.spawn(async move {
-                let mut numbers = Numbers(prompts.seed * tasks + task);
-                let mut flight = InFlight::new((2 * IN_FLIGHT).div_ceil(tasks as usize));
-                let mut number: u64 = 0;
-                while !over.load(Ordering::Relaxed) {
-                    let conversations = &prompts.workload.conversations;
-                    let at = numbers.below(conversations.len() as u64) as usize;
-                    let id = format!("{task}/{number}");
-                    let request = Picker::request(id.clone(), &conversations[at].tokens[..prompts.length]);
-                    picker.pick(request).await;
-                    decided.fetch_add(1, Ordering::Relaxed);
-                    flight.add(&picker, id).await;
-                    number += 1;
-                }
-                flight.end(&picker).await;
+impl Crowd {
+    /// Decisions in a second, and the time of each, while `blocks_per_s` blocks come in on a third thread.
+    fn decide(&self, length: usize, blocks_per_s: u64, run: u64) -> (f64, Vec<u64>) {
+        let over = Arc::new(AtomicBool::new(false));
+        let decided = Arc::new(AtomicU64::new(0));
+        let started = Instant::now();
+        let deciding: Vec<_> = (0..self.tasks)
+            .map(|task| {
+                let one = One {
+                    picker: self.picker.clone(),
+                    workload: self.workload.clone(),
+                    name: format!("{run}/{task}"),
+                    seed: run * self.tasks + task,
+                    // as many in all as two that decide alone
+                    in_flight: (2 * IN_FLIGHT).div_ceil(self.tasks as usize),
+                };
+                self.runtime
+                    .spawn(one.repeat(length, over.clone(), decided.clone()))
             })
-        })
-        .collect();
-    let feeding = (blocks_per_s > 0).then(|| {
-        let (picker, over, handle) = (picker.clone(), over.clone(), runtime.handle().clone());
-        std::thread::spawn(move || handle.block_on(pace(&picker, blocks_per_s, &over)))
-    });
-    std::thread::sleep(LASTS);
-    over.store(true, Ordering::Relaxed);
-    let rate = decided.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64();
-    for task in deciding {
-        runtime.block_on(task).expect("a deciding task ended well");
+            .collect();
+        let feeding = (blocks_per_s > 0).then(|| {
+            let (picker, over, handle) = (self.picker.clone(), over.clone(), self.runtime.handle().clone());
+            std::thread::spawn(move || handle.block_on(pace(&picker, blocks_per_s, &over)))
+        });
+        std::thread::sleep(LASTS);
+        over.store(true, Ordering::Relaxed);
+        let rate = decided.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64();
+        let times = deciding
+            .into_iter()
+            .flat_map(|task| self.runtime.block_on(task).expect("a deciding task ended well"))
+            .collect();
+        let blocks = feeding.map_or(0, |feeding| {
+            feeding.join().expect("the feeding thread ended well")
+        });
+        eprintln!(
+            "{rate:.0} picks/s, {} at a time, with {:.0} blocks/s coming in",
+            self.tasks,
+            blocks as f64 / started.elapsed().as_secs_f64()
+        );
+        (rate, times)
     }
-    let blocks = feeding.map_or(0, |feeding| {
-        feeding.join().expect("the feeding thread ended well")
-    });
-    eprintln!(
-        "{rate:.0} picks/s with {:.0} blocks/s coming in",
-        blocks as f64 / started.elapsed().as_secs_f64()
-    );
-    rate
+}
+
+/// One of several that ask.
+struct One {
+    picker: Arc<Picker>,
+    workload: Arc<Workload>,
+    name: String,
+    seed: u64,
+    in_flight: usize,
+}
+
+impl One {
+    /// Asks again and again until `over`; the time of each decision.
+    async fn repeat(self, length: usize, over: Arc<AtomicBool>, decided: Arc<AtomicU64>) -> Vec<u64> {
+        let prompts = self.workload.prompts(length);
+        let mut numbers = Numbers(self.seed);
+        let mut flight = InFlight::new(self.in_flight);
+        let mut times = Vec::new();
+        while !over.load(Ordering::Relaxed) {
+            let id = format!("{}/{}", self.name, times.len());
+            let prompt = prompts[numbers.below(prompts.len() as u64) as usize];
+            let request = Picker::request(id.clone(), prompt);
+            let started = Instant::now();
+            self.picker.pick(request).await;
+            times.push(started.elapsed().as_nanos() as u64);
+            decided.fetch_add(1, Ordering::Relaxed);
+            flight.add(&self.picker, id).await;
+        }
+        flight.end(&self.picker).await;
+        times
+    }
 }
 
 /// Feeds messages of 32 blocks an event to the first endpoint at this rate until `over`; how many blocks were applied.
@@ -195,7 +234,7 @@ async fn pace(picker: &Picker, blocks_per_s: u64, over: &AtomicBool) -> u64 {
     let mut events = Vec::with_capacity(EVENTS);
     while !over.load(Ordering::Relaxed) {
         listener.receive(&messages[sent as usize % messages.len()], |event| {
-            events.push(event)
+            events.push(event);
         });
         for event in events.drain(..) {
             picker.apply(event).await;
