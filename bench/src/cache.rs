@@ -2,6 +2,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
+/// Blocks of a prompt, as a rule.
+const LONGEST: usize = 4_096;
+
 /// Blocks of one engine, by the engine's hash.
 #[derive(Debug)]
 pub struct Cache {
@@ -22,6 +25,15 @@ impl Cache {
             clock: 0,
             capacity,
         }
+    }
+
+    /// Takes all memory that it will ever need, so that it does not grow while something else is watched.
+    #[must_use]
+    pub fn reserved(mut self) -> Self {
+        // a table that is half full at most never grows, however its blocks come and go
+        self.used.reserve(2 * self.capacity);
+        self.order.reserve(2 * self.capacity.max(1_024) + LONGEST);
+        self
     }
 
     /// How many of these blocks, from the first on, are here.

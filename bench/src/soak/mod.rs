@@ -27,6 +27,8 @@ use crate::results::Figure;
 /// Requests between two looks at how full the caches are, and the growth from one look to the next that is none.
 const FILLING: usize = 10_000;
 const FULL: f64 = 1.01;
+/// How many times as long as it took to fill them the caches are churned before anything counts.
+const CHURNED: usize = 3;
 
 /// Churn at constant size: memory and latency must stay what they are.
 #[derive(Clone, Debug, Parser)]
@@ -110,18 +112,23 @@ pub fn run(args: &Args) -> anyhow::Result<Vec<Figure>> {
     Ok(watch::figures(&lines))
 }
 
-/// As fast as it goes, until the caches hold no more.
+/// As fast as it goes: until the caches hold no more, and then until most blocks have been replaced, as tables grow once under churn.
 fn fill(world: &mut World, step: Duration) -> anyhow::Result<()> {
-    let mut held = 0;
+    let (mut held, mut looks) = (0, 0);
     loop {
         for _ in 0..FILLING {
             world.step(step)?;
         }
+        looks += 1;
         let before = std::mem::replace(&mut held, world.held());
         if held as f64 <= before as f64 * FULL {
-            return Ok(());
+            break;
         }
     }
+    for _ in 0..CHURNED * looks * FILLING {
+        world.step(step)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

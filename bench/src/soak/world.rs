@@ -213,7 +213,7 @@ impl World {
         Some(Seat {
             id,
             feed: self.fleet.source(),
-            cache: Cache::new(blocks),
+            cache: Cache::new(blocks).reserved(),
             process: 0,
             broken: Time::default(),
         })
