@@ -295,10 +295,7 @@ fn memory_stays_where_it_is_while_blocks_come_and_go() {
         ops.clear();
     }
     let bytes = blocks.heap_bytes();
-    assert!(
-        bytes <= settled * 9 / 8,
-        "{settled} bytes at first, {bytes} now"
-    );
+    assert!(bytes <= settled * 9 / 8, "{settled} bytes at first, {bytes} now");
     assert_eq!(blocks.used(), window as usize);
 }
 
