@@ -68,6 +68,20 @@ def rows(ours, theirs):
             yield label, figure["unit"], number(mine), spread(figure, kind), number(other), spread(theirs[name], kind), f"{better:.1f} x"
 
 
+def alone(ours, theirs):
+    for name, figure in theirs.items():
+        for kind in KINDS:
+            value = median(figure, kind)
+            if name not in ours and value is not None:
+                yield f"{name} {kind}".removesuffix(" value"), figure["unit"], number(value), spread(figure, kind)
+
+
+def show(head, table):
+    widths = [max(len(row[column]) for row in [head, *table]) for column in range(len(head))]
+    for row in [head, *table]:
+        print("  ".join(cell.ljust(width) if column < 2 else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths))).rstrip())
+
+
 def main():
     folder, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     fed = {side: workloads(folder, side) for side in SIDES}
@@ -84,10 +98,9 @@ def main():
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps({side: flat(found[side]) for side in SIDES}, indent=2) + "\n", encoding="utf-8")
     print(f"{fed['lmetric'].pop()}; {os.cpu_count()} cores; medians, and the spread of the runs")
-    head = ("figure", "unit", "lmetric", "", "dynamo", "", "better by")
-    widths = [max(len(row[column]) for row in [head, *table]) for column in range(len(head))]
-    for row in [head, *table]:
-        print("  ".join(cell.ljust(width) if column < 2 else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths))).rstrip())
+    show(("figure", "unit", "lmetric", "", "dynamo", "", "better by"), table)
+    print("\nDynamo, measured in other ways (bench/dynamo/README.md)")
+    show(("figure", "unit", "dynamo", ""), list(alone(found["lmetric"], found["dynamo"])))
     print(f"in {out}")
 
 

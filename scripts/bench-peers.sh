@@ -52,6 +52,7 @@ for round in $(seq "$runs"); do
     run dynamo "$round" ingest "$core" "$theirs/ingest" --runs 1 --only ingest/
     run lmetric "$round" rate "$cores" "$ours/lmetric-bench" --runs 1 --only picks_per_s/2cores
     run dynamo "$round" rate "$cores" "$theirs/decision" --runs 1 --only picks_per_s/2cores
+    run dynamo "$round" crowd "$cores" "$theirs/decision" --runs 1 --only crowded/
 done
 run lmetric 1 memory "$core" "$ours/lmetric-bench-memory"
 run dynamo 1 memory "$core" "$theirs/memory"

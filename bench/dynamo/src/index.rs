@@ -77,6 +77,16 @@ impl Index {
         }
     }
 
+    /// Gives up nodes that nobody holds any more: Dynamo does it every five minutes of events that come in.
+    pub fn sweep(&self) {
+        match self {
+            // this one does it at once
+            Self::Radix(_) => {}
+            Self::Compressed(pool, _) => pool.backend().run_cleanup_task(),
+            Self::Positional(pool, _) => pool.backend().run_cleanup_task(),
+        }
+    }
+
     /// How much of a prompt each endpoint holds.
     pub fn find(&self, prompt: &[LocalBlockHash]) -> OverlapScores {
         match self {

@@ -77,7 +77,7 @@ fn main() -> anyhow::Result<()> {
         ("picks_per_s/2cores/8k/quiet", 8_192, 0),
     ];
     // how long each of them takes that are awaited at the same time
-    let crowded = [("pick/8k/64/crowded", 8_192), ("pick/32k/64/crowded", 32_768)];
+    let crowded = [("crowded/8k/64", 8_192), ("crowded/32k/64", 32_768)];
     let names: Vec<_> = rates
         .iter()
         .map(|(name, ..)| *name)

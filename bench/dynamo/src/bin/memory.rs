@@ -15,14 +15,11 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Measures the memory of Dynamo's index.
+/// Measures the memory of Dynamo's indexes.
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
     asked: Asked,
-    /// Which index
-    #[arg(long, value_enum, default_value = "compressed")]
-    index: Kind,
 }
 
 fn live() -> f64 {
@@ -33,12 +30,18 @@ fn live() -> f64 {
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let mut told = Told::default();
-    for (name, bytes) in [
-        ("bytes_per_holder/fresh", fresh as fn(Kind) -> f64),
-        ("bytes_per_holder/churn", churn),
-    ] {
-        if args.asked.wants(&[name]) {
-            told.add(Figure::value(name, "bytes", vec![bytes(args.index)]));
+    // the one that decisions are made with has the plain names
+    for (kind, suffix) in [(Kind::Compressed, ""), (Kind::Radix, "/radix")] {
+        let name = format!("bytes_per_holder/fresh{suffix}");
+        if args.asked.wants(&[&name]) {
+            told.add(Figure::value(&name, "bytes", vec![fresh(kind)]));
+        }
+        let name = format!("bytes_per_holder/churn{suffix}");
+        let unswept = format!("{name}/unswept");
+        if args.asked.wants(&[&name, &unswept]) {
+            let (swept, before) = churn(kind);
+            told.add(Figure::value(&name, "bytes", vec![swept]));
+            told.add(Figure::value(&unswept, "bytes", vec![before]));
         }
     }
     told.write(&args.asked)
@@ -62,8 +65,8 @@ fn fresh(kind: Kind) -> f64 {
     bytes / workload.pairs as f64
 }
 
-/// At constant size, after every block was replaced a dozen times: the highest of twelve readings.
-fn churn(kind: Kind) -> f64 {
+/// At constant size, after every block was replaced a dozen times: the highest of twelve readings, each after a sweep and before it.
+fn churn(kind: Kind) -> (f64, f64) {
     const CACHES: u64 = 16;
     const BLOCKS: usize = 20_000;
     const TURNS: usize = 60_000;
@@ -71,7 +74,7 @@ fn churn(kind: Kind) -> f64 {
     let mut numbers = Numbers(5);
     let mut caches: Vec<Cache> = (0..CACHES).map(|_| Cache::default()).collect();
     let mut chats: Vec<(Vec<u64>, Vec<u32>)> = Vec::new();
-    let (mut outside, mut highest) = (0.0, 0.0_f64);
+    let (mut outside, mut swept, mut unswept) = (0.0, 0.0_f64, 0.0_f64);
     let (mut clock, mut id) = (0, 0);
     let start = live();
     let mut index = Index::new(kind);
@@ -113,10 +116,14 @@ fn churn(kind: Kind) -> f64 {
         index.drain();
         if turn % (TURNS / 12) == 0 {
             let pairs: usize = caches.iter().map(Cache::len).sum();
-            let bytes = (live() - start - outside) / pairs as f64;
-            eprintln!("turn {turn}: {pairs} pairs, {bytes:.1} bytes each");
-            highest = highest.max(bytes);
+            let bytes = || (live() - start - outside) / pairs as f64;
+            let before = bytes();
+            index.sweep();
+            let after = bytes();
+            eprintln!("{kind:?} turn {turn}: {pairs} pairs, {before:.1} bytes each, {after:.1} when swept");
+            unswept = unswept.max(before);
+            swept = swept.max(after);
         }
     }
-    highest
+    (swept, unswept)
 }
