@@ -93,7 +93,7 @@ wants() { case " $parts " in *" $1 "*) ;; *) return 1 ;; esac }
 
 workloads=${WORKLOADS-'conversation-qwen3-30b-a3b toolagent-qwen3-30b-a3b agentic-qwen3-30b-a3b synthetic-qwen3-30b-a3b hotspot-qwen3-30b-a3b
     conversation-qwen2-7b toolagent-qwen2-7b'}
-[ "${FULL:-}" = 1 ] && [ -z "${WORKLOADS+named}" ] && workloads="$workloads agentic-qwen2-7b synthetic-qwen2-7b hotspot-qwen2-7b"
+[ "${FULL:-}" = 1 ] && [ -z "${WORKLOADS+named}" ] && workloads="$workloads agentic-qwen2-7b synthetic-qwen2-7b"
 
 # on FLEET NAME FLAGS…: a study at fractions of the fleet's capacity
 on() {
