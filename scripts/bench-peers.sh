@@ -7,10 +7,11 @@
 # to the first core (CORE names another); rates of two cores have CORES [default: 0,1]. Memory is counted, not timed, and measured once.
 #
 # Dynamo's programs are built if need be, with a target folder of their own (DYNAMO_TARGET [default: target/dynamo]). BENCH names the
-# folder of lmetric-bench and lmetric-bench-memory [default: target/release], RUNS how often [default: 5].
+# folder of lmetric-bench and lmetric-bench-memory [default: target/release], RUNS how often [default: 5]. Paths are seen from the root of the repository.
 set -eu
 
 here=$(cd "$(dirname "$0")/.." && pwd)
+cd "$here"
 out=${1:-target/bench/peers.json}
 ours=${BENCH:-target/release}
 target=${DYNAMO_TARGET:-$here/target/dynamo}
@@ -32,6 +33,7 @@ echo "bench-peers: Dynamo's programs" >&2
 theirs=$target/release
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+trap 'exit 130' INT TERM
 
 # run SIDE ROUND PART CORES COMMAND…: leaves figures in a file of their own and shows nothing unless it fails
 run() {
@@ -42,7 +44,6 @@ run() {
         { cat "$folder/$side.$round.$part.log" >&2; echo "bench-peers: $side's $part failed" >&2; exit 1; }
 }
 
-cd "$here"
 for round in $(seq "$runs"); do
     run lmetric "$round" pick-8k "$core" "$ours/lmetric-bench" --runs 1 --only pick/8k/64
     run dynamo "$round" pick-8k "$core" "$theirs/decision" --runs 1 --only pick/8k/64
