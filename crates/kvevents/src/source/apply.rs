@@ -25,6 +25,9 @@ const MOST_GROUPS: usize = 64;
 /// Searches among open reservations that one batch may cause.
 const MOST_SEARCHES: u32 = 64;
 
+/// Blocks of a run that room is kept for from one to the next.
+const KEPT_BLOCKS: usize = 128;
+
 /// Entries kept for each block of the GPU cache.
 const BOUND_FACTOR: usize = 2;
 
@@ -255,7 +258,11 @@ impl Cache {
             ))
         };
         self.store_run(&run, before, adopt, ops);
+        contents.clear();
+        contents.shrink_to(KEPT_BLOCKS);
         self.contents = contents;
+        hashes.clear();
+        hashes.shrink_to(KEPT_BLOCKS);
         self.hashes = hashes;
     }
 

@@ -27,8 +27,8 @@ pub struct Decoder {
     tokens: Vec<u32>,
 }
 
-/// Token ids that the buffer keeps room for between batches.
-const KEPT_TOKENS: usize = 64 * 1024;
+/// Token ids that the buffer keeps room for between batches: a source is one of many, and a longer run pays for its own.
+const KEPT_TOKENS: usize = 2 * 1024;
 
 /// Decodes a whole batch. For tools and tests; [`Decoder::decode`] allocates nothing.
 pub fn decode_batch(payload: &[u8]) -> Result<Batch<'_>, WireError> {

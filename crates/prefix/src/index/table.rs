@@ -10,6 +10,8 @@ use super::holders::Holders;
 /// Slots past the last home position.
 const OVERHANG: usize = 24;
 const SMALLEST: usize = 16;
+/// Slots within which most searches end.
+const NEAR: usize = 5;
 
 /// A block and who holds it.
 #[derive(Clone, Copy, Debug)]
@@ -64,10 +66,11 @@ impl Table {
         &self.slots[at]
     }
 
-    /// Something of the slot where the search for the block begins.
-    pub(super) fn first(&self, mixed: u64) -> u64 {
-        let slot = self.slots.get(home(mixed, self.homes));
-        slot.map_or(0, |slot| slot.mixed)
+    /// Something of the slots where the search for the block begins and where it may end.
+    pub(super) fn fetch(&self, mixed: u64) -> u64 {
+        let from = home(mixed, self.homes);
+        let near = self.slots.get(from..from + NEAR);
+        near.map_or(0, |slots| slots[0].mixed ^ slots[NEAR - 1].mixed)
     }
 
     /// Who holds the block.

@@ -47,9 +47,9 @@ impl Chains {
         0
     }
 
-    /// Makes the node of `key`, which has none; nobody holds it yet. Amortised O(1).
-    pub(super) fn add(&mut self, key: BlockKey, parent: Option<NodeId>) -> NodeId {
-        let node = self.nodes.add(key, parent);
+    /// Makes the node of `key`, which has none, with so many copies of its own hash. Amortised O(1).
+    pub(super) fn add(&mut self, key: BlockKey, parent: Option<NodeId>, copies: u8) -> NodeId {
+        let node = self.nodes.add(key, parent, copies);
         if let Some(parent) = parent
             && self.nodes.child(parent).is_none()
         {
@@ -60,9 +60,9 @@ impl Chains {
         node
     }
 
-    /// The same for a key that somebody says follows the key of `parent`.
+    /// The same for a key that somebody says follows the key of `parent`; without a hash.
     pub(super) fn add_told(&mut self, key: BlockKey, parent: Option<NodeId>) -> NodeId {
-        let node = self.nodes.add(key, parent);
+        let node = self.nodes.add(key, parent, 0);
         self.add_by_key(node, key, parent);
         let mut counts = self.nodes.counts(node);
         counts.told = true;

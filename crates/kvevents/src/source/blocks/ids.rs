@@ -188,13 +188,25 @@ impl Ids {
         self.len
     }
 
-    /// Reads where each of `numbers` belongs, so that looking for them one by one does not wait for memory each time.
+    /// Reads where each of `numbers` is looked for, so that looking for them one by one does not wait for memory each
+    /// time.
     pub(super) fn fetch(&self, numbers: &[u64]) {
         let mut read = 0;
-        for number in numbers {
-            let mixed = self.mix.of(*number);
-            let shard = &self.shards[shard(mixed)];
-            if let Some(bucket) = shard.buckets.get(shard.home(mixed)) {
+        let places = || {
+            numbers.iter().filter_map(|number| {
+                let mixed = self.mix.of(*number);
+                let shard = &self.shards[shard(mixed)];
+                let home = shard.home(mixed);
+                Some((shard, home, shard.buckets.get(home)?))
+            })
+        };
+        for (_, _, bucket) in places() {
+            read ^= bucket.numbers[0] ^ u64::from(bucket.passed);
+        }
+        // once more, for those that may have gone on
+        for (shard, home, bucket) in places() {
+            let on = home + usize::from(bucket.passed > 0);
+            if let Some(bucket) = shard.buckets.get(on) {
                 read ^= bucket.numbers[0] ^ u64::from(bucket.passed);
             }
         }

@@ -151,10 +151,23 @@ impl Blocks {
     ) -> NodeId {
         let parent = self.key_of(before);
         let key = parent.child(content);
-        let node = self.node(key, before.node(), Chains::add);
-        self.lead_to(hash, node, copies);
         ops.push(cause.op(parent, key));
-        node
+        let known = self.chains.child(before.node(), key);
+        match (known, u8::try_from(copies)) {
+            (None, Ok(few)) if self.slots.is_own(hash.group) => {
+                let node = self.chains.add(key, before.node(), few);
+                self.slots.add_own(hash.hash, node, copies);
+                node
+            }
+            (known, _) => {
+                let node = known.unwrap_or_else(|| {
+                    self.unslotted += 1;
+                    self.chains.add(key, before.node(), 0)
+                });
+                self.lead_to(hash, node, copies);
+                node
+            }
+        }
     }
 
     /// Makes `hash` lead to `node`, which is from now on held for that reason and not by inference.
@@ -177,7 +190,10 @@ impl Blocks {
     pub(super) fn infer(&mut self, keys: &[BlockKey], ops: &mut Vec<Op>) -> Option<NodeId> {
         let mut last = None;
         for &key in keys {
-            let node = self.node(key, last, Chains::add_told);
+            let node = self.chains.child(last, key).unwrap_or_else(|| {
+                self.unslotted += 1;
+                self.chains.add_told(key, last)
+            });
             let nodes = &mut self.chains.nodes;
             let mut counts = nodes.counts(node);
             if !counts.held() {
@@ -275,20 +291,6 @@ impl Blocks {
     /// Forgets everything and gives the memory back.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
-    }
-
-    /// The node of `key`, made if there is none; a new one is held by nobody yet.
-    fn node(
-        &mut self,
-        key: BlockKey,
-        parent: Option<NodeId>,
-        add: impl Fn(&mut Chains, BlockKey, Option<NodeId>) -> NodeId,
-    ) -> NodeId {
-        if let Some(known) = self.chains.child(parent, key) {
-            return known;
-        }
-        self.unslotted += 1;
-        add(&mut self.chains, key, parent)
     }
 
     /// Frees a node that nobody holds, that has no children and is no longer counted, and what it alone kept.

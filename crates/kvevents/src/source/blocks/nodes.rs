@@ -144,11 +144,11 @@ impl Nodes {
         &mut self.pieces[id.0 as usize / PIECE][id.0 as usize % PIECE]
     }
 
-    /// A node that nobody holds yet and that has no children. There are fewer than [`NodeId::MOST`].
-    pub(super) fn add(&mut self, key: BlockKey, parent: Option<NodeId>) -> NodeId {
+    /// A node with so many copies of its own hash that has no children. There are fewer than [`NodeId::MOST`].
+    pub(super) fn add(&mut self, key: BlockKey, parent: Option<NodeId>, copies: u8) -> NodeId {
         let node = Node {
             key,
-            parent: Link::new(parent.unwrap_or(NONE), 0),
+            parent: Link::new(parent.unwrap_or(NONE), copies),
             child: Link::new(NONE, 0),
         };
         self.len += 1;

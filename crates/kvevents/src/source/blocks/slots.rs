@@ -63,16 +63,27 @@ impl Slots {
         self.own.find(hash.hash)
     }
 
+    /// Whether hashes of this group are kept in nodes.
+    pub(super) fn is_own(&mut self, group: u16) -> bool {
+        *self.group.get_or_insert(group) == group
+    }
+
+    /// Makes `hash`, which leads nowhere yet and whose group is kept in nodes, lead to `node`, which was made with so
+    /// many copies of it. Amortised O(1).
+    pub(super) fn add_own(&mut self, hash: u64, node: NodeId, copies: u16) {
+        self.copied += usize::from(copies > 1);
+        self.own.insert(hash, node);
+    }
+
     /// Makes `hash`, which leads nowhere yet, lead to `node`. Amortised O(1).
     pub(super) fn add(&mut self, nodes: &mut Nodes, hash: EngineHash, node: NodeId, copies: u16) {
-        self.copied += usize::from(copies > 1);
-        let group = *self.group.get_or_insert(hash.group);
         let mut counts = nodes.counts(node);
-        if counts.copies == 0 && hash.group == group {
+        if counts.copies == 0 && self.is_own(hash.group) {
             counts.copies = copies;
-            self.own.insert(hash.hash, node);
+            self.add_own(hash.hash, node, copies);
         } else {
             counts.others += 1;
+            self.copied += usize::from(copies > 1);
             let (hasher, other) = (&self.hasher, Other { hash, node, copies });
             self.others
                 .insert_unique(hasher.hash_one(hash), other, |other| hasher.hash_one(other.hash));
