@@ -10,6 +10,7 @@ use super::{
     blocks::{Before, Blocks, Cause, EngineHash, NodeId, Removal},
     inferred::Inferred,
     orphans::{Orphan, Orphans},
+    queue::{Follows, Queue, Run},
     reports::Reports,
     space::{self, Lora, Medium},
     tiers::Tiers,
@@ -24,9 +25,6 @@ const MOST_GROUPS: usize = 64;
 
 /// Searches among open reservations that one batch may cause.
 const MOST_SEARCHES: u32 = 64;
-
-/// Blocks of a run that room is kept for from one to the next.
-const KEPT_BLOCKS: usize = 128;
 
 /// Entries kept for each block of the GPU cache.
 const BOUND_FACTOR: usize = 2;
@@ -65,9 +63,7 @@ pub(super) struct Cache {
     inferred: Inferred,
     groups: SmallVec<[Group; 2]>,
     decoder: Decoder,
-    /// Of the run that is stored.
-    hashes: Vec<u64>,
-    contents: Vec<ContentHash>,
+    queue: Queue,
     /// Root of prompts without LoRA and salt in blocks of this size, of which nearly all are.
     plain_root: Option<(BlockSize, BlockKey)>,
     stats: SourceStats,
@@ -97,8 +93,7 @@ impl Cache {
             inferred: Inferred::default(),
             groups: SmallVec::new(),
             decoder: Decoder::default(),
-            hashes: Vec::new(),
-            contents: Vec::new(),
+            queue: Queue::default(),
             plain_root: None,
             stats: SourceStats::default(),
             searches: 0,
@@ -161,13 +156,18 @@ impl Cache {
         let mut decoder = std::mem::take(&mut self.decoder);
         let read = decoder.decode(payload, |event| match event {
             Event::Stored(stored) => self.stored(&stored, adopt, ops),
-            Event::Removed(removed) => self.removed(&removed, ops),
+            Event::Removed(removed) => {
+                self.store_queued(adopt, ops);
+                self.removed(&removed, ops);
+            }
             Event::Cleared => {
+                self.store_queued(adopt, ops);
                 applied.clears += 1;
                 self.clear_gpu(ops);
             }
         });
         self.decoder = decoder;
+        self.store_queued(adopt, ops);
         if let Ok(summary) = read {
             self.stats.skipped += u64::from(summary.skipped);
             self.stats.unknown_fields += u64::from(summary.unknown_fields);
@@ -235,35 +235,44 @@ impl Cache {
             self.stats.unnamed_lora += 1;
             return;
         }
-        let mut hashes = std::mem::take(&mut self.hashes);
-        hashes.clear();
-        hashes.extend(stored.hashes.iter().map(Hash::get));
-        self.blocks.fetch(&hashes);
-        ops.reserve(hashes.len());
-        let mut contents = std::mem::take(&mut self.contents);
-        let salt = space::contents(stored, size, lora, &mut contents);
-        let run = Run {
-            hashes: &hashes,
-            group,
-            parent: stored.parent.map(Hash::get),
-            contents: &contents,
-        };
-        let before = if let Some(parent) = run.parent {
-            self.blocks.find(run.engine_hash(parent)).map(Before::Node)
-        } else {
-            let root = self.root(lora.name(), salt, size);
-            let unseen_salt = stored.extra_keys.is_none();
-            Some(Before::Root(
-                self.salted_root(&run, unseen_salt, adopt).unwrap_or(root),
-            ))
-        };
-        self.store_run(&run, before, adopt, ops);
-        contents.clear();
-        contents.shrink_to(KEPT_BLOCKS);
-        self.contents = contents;
-        hashes.clear();
-        hashes.shrink_to(KEPT_BLOCKS);
-        self.hashes = hashes;
+        let mut queue = std::mem::take(&mut self.queue);
+        queue.push(group, stored.hashes.iter().map(Hash::get), |contents| {
+            let salt = space::contents(stored, size, lora, contents);
+            match stored.parent {
+                Some(parent) => Follows::Hash(parent.get()),
+                None => Follows::Root {
+                    root: self.root(lora.name(), salt, size),
+                    unseen_salt: stored.extra_keys.is_none(),
+                },
+            }
+        });
+        self.queue = queue;
+        if self.queue.is_enough() {
+            self.store_queued(adopt, ops);
+        }
+    }
+
+    /// Applies the runs that were read.
+    fn store_queued(&mut self, adopt: &mut Adopt<'_>, ops: &mut Vec<Op>) {
+        if self.queue.is_empty() {
+            return;
+        }
+        let mut queue = std::mem::take(&mut self.queue);
+        self.blocks
+            .fetch(queue.hashes(), queue.runs().filter_map(first_key));
+        ops.reserve(queue.hashes().len());
+        for run in queue.runs() {
+            let before = match run.head.follows {
+                Follows::Hash(parent) => self.blocks.find(run.engine_hash(parent)).map(Before::Node),
+                Follows::Root { root, unseen_salt } => {
+                    let salted = self.salted_root(&run, unseen_salt, adopt);
+                    Some(Before::Root(salted.unwrap_or(root)))
+                }
+            };
+            self.store_run(&run, before, adopt, ops);
+        }
+        queue.clear();
+        self.queue = queue;
     }
 
     fn root(&mut self, lora: Option<&str>, salt: Option<&str>, block_size: BlockSize) -> BlockKey {
@@ -310,7 +319,7 @@ impl Cache {
             _ => BlockKey::from_raw(0),
         };
         let mut before = before;
-        let mut parent = run.parent;
+        let mut parent = run.parent();
         let mut waits = false;
         for (&hash, &content) in run.hashes.iter().zip(run.contents) {
             let engine_hash = run.engine_hash(hash);
@@ -359,7 +368,7 @@ impl Cache {
         }
         if waits
             && before.is_none()
-            && let Some(parent) = run.parent
+            && let Some(parent) = run.parent()
             && let Some(adoption) = self.search(run.contents, adopt)
         {
             self.adopt_by_content(run.engine_hash(parent), &adoption, ops);
@@ -567,19 +576,26 @@ enum Saying {
     Unsure,
 }
 
-/// Consecutive blocks of one request.
-struct Run<'a> {
-    hashes: &'a [u64],
-    group: u16,
-    parent: Option<u64>,
-    contents: &'a [ContentHash],
+/// Key of a run's first block, if it begins a prompt and has no salt that we do not see.
+fn first_key(run: Run<'_>) -> Option<BlockKey> {
+    match run.head.follows {
+        Follows::Root { root, .. } => run.contents.first().map(|content| root.child(*content)),
+        Follows::Hash(_) => None,
+    }
 }
 
 impl Run<'_> {
     fn engine_hash(&self, hash: u64) -> EngineHash {
         EngineHash {
             hash,
-            group: self.group,
+            group: self.head.group,
+        }
+    }
+
+    fn parent(&self) -> Option<u64> {
+        match self.head.follows {
+            Follows::Hash(parent) => Some(parent),
+            Follows::Root { .. } => None,
         }
     }
 }

@@ -5,6 +5,7 @@ mod apply;
 mod blocks;
 mod inferred;
 mod orphans;
+mod queue;
 mod reports;
 mod sequence;
 mod space;

@@ -70,15 +70,15 @@ impl<'p> Lora<'p> {
     }
 }
 
-/// Content hash of each block of a dense run, extra keys folded in; the prompt's salt, if the run begins the
-/// prompt and carries one. O(tokens).
+/// Appends the content hash of each block of a dense run, extra keys folded in; the prompt's salt, if the run begins
+/// the prompt and carries one. O(tokens).
 pub(super) fn contents<'p>(
     stored: &Stored<'p, '_>,
     size: BlockSize,
     lora: Lora<'p>,
     contents: &mut Vec<ContentHash>,
 ) -> Option<&'p str> {
-    contents.clear();
+    let before = contents.len();
     contents.extend(
         stored
             .tokens
@@ -90,7 +90,7 @@ pub(super) fn contents<'p>(
         .extra_keys
         .iter()
         .flat_map(ExtraKeys::iter)
-        .zip(contents)
+        .zip(&mut contents[before..])
         .enumerate()
     {
         if !extras.is_empty() {

@@ -175,25 +175,38 @@ impl<'p> Cursor<'p> {
         }
         let before = tokens.len();
         tokens.resize(before + count, 0);
-        for token in &mut tokens[before..] {
-            *token = self.token()?;
+        let (pairs, last) = tokens[before..].as_chunks_mut::<2>();
+        for pair in pairs {
+            if let Some(two) = self.two_tokens() {
+                *pair = two;
+            } else {
+                *pair = [self.int()?, self.int()?];
+            }
+        }
+        for token in last {
+            *token = self.int()?;
         }
         Ok(())
     }
 
-    /// A token id. Most have two or four bytes after their marker, in no order that a processor could guess; so what
-    /// differs between these two is computed and not chosen.
+    /// Two token ids, if both have two or four bytes after their marker, as most have. Which of the two is in no order
+    /// that a processor could guess, so what differs between them is computed and not chosen; and where the next pair
+    /// begins is known from one load.
     #[inline]
-    fn token(&mut self) -> Result<u32, Fault> {
-        if let Some(head) = self.rest.first_chunk::<8>() {
-            let long = head[0].wrapping_sub(TWO_BYTES);
-            if long <= 1 {
-                let value = u64::from_be_bytes(*head) << 8 >> (48 - 16 * u32::from(long));
-                self.rest = &self.rest[3 + 2 * usize::from(long)..];
-                return Ok(value as u32);
-            }
+    fn two_tokens(&mut self) -> Option<[u32; 2]> {
+        let head = u64::from_le_bytes(*self.rest.first_chunk()?);
+        let one = (head & 0xff).wrapping_sub(u64::from(TWO_BYTES));
+        let after_short = (head >> 24 & 0xff).wrapping_sub(u64::from(TWO_BYTES));
+        let after_long = (head >> 40 & 0xff).wrapping_sub(u64::from(TWO_BYTES));
+        let two = after_short ^ (after_short ^ after_long) & one.wrapping_neg();
+        if one | two > 1 {
+            return None;
         }
-        self.int()
+        let next = self.rest.get(3 + 2 * one as usize..)?;
+        let tail = u64::from_be_bytes(*next.first_chunk()?);
+        self.rest = self.rest.get(6 + 2 * (one + two) as usize..)?;
+        let value = |bytes: u64, long: u64| (bytes << 8 >> (48 - 16 * long)) as u32;
+        Some([value(head.swap_bytes(), one), value(tail, two)])
     }
 
     /// `count` integers of eight bytes each, markers included, if that is what comes.

@@ -11,7 +11,7 @@ use super::holders::Holders;
 const OVERHANG: usize = 24;
 const SMALLEST: usize = 16;
 /// Slots within which most searches end.
-const NEAR: usize = 5;
+const NEAR: usize = 9;
 
 /// A block and who holds it.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,9 @@ impl Table {
     pub(super) fn fetch(&self, mixed: u64) -> u64 {
         let from = home(mixed, self.homes);
         let near = self.slots.get(from..from + NEAR);
-        near.map_or(0, |slots| slots[0].mixed ^ slots[NEAR - 1].mixed)
+        near.map_or(0, |slots| {
+            slots[0].mixed ^ slots[NEAR / 2].mixed ^ slots[NEAR - 1].mixed
+        })
     }
 
     /// Who holds the block.
@@ -105,7 +107,7 @@ impl Table {
         if !full && let Some(moved) = self.put(at, slot) {
             return moved;
         }
-        let mut more = if full { 3 + number % 4 } else { 8 };
+        let mut more = if full { 2 + number % 3 } else { 8 };
         loop {
             self.resize(self.homes + self.homes / more + 1);
             let at = self.find(slot.mixed).unwrap_or_else(|at| at);

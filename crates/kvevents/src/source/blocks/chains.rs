@@ -5,6 +5,7 @@
 //! children are in a table by key, and the keys of inferences, which come from elsewhere and prove nothing.
 
 use lmetric_prefix::BlockKey;
+use smallvec::SmallVec;
 
 use super::{
     ids::Ids,
@@ -20,6 +21,12 @@ pub(super) struct Chains {
 }
 
 impl Chains {
+    /// Brings near where these first blocks are.
+    pub(super) fn fetch(&self, first: impl Iterator<Item = BlockKey>) {
+        let keys: SmallVec<[u64; 64]> = first.map(BlockKey::get).collect();
+        self.by_key.fetch(&keys);
+    }
+
     /// The node of `key`, which follows `parent` (none: it is a first block). O(1).
     pub(super) fn child(&self, parent: Option<NodeId>, key: BlockKey) -> Option<NodeId> {
         if let Some(parent) = parent {

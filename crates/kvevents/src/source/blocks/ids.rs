@@ -42,13 +42,16 @@ impl Bucket {
     }
 
     fn find(&self, mixed: u64) -> Option<usize> {
-        // all are compared, for a loop that may end anywhere is guessed wrong
-        let mut found = 0_u32;
-        for (lane, number) in self.numbers.iter().enumerate() {
-            found |= u32::from(*number == mixed) << lane;
+        // all are compared at once, and most searches find nothing; what lies behind the last is from before
+        let near = self
+            .numbers
+            .iter()
+            .fold(false, |near, number| near | (*number == mixed));
+        if !near {
+            return None;
         }
-        found &= (1 << self.count) - 1;
-        (found != 0).then(|| found.trailing_zeros() as usize)
+        let numbers = &self.numbers[..usize::from(self.count)];
+        numbers.iter().position(|number| *number == mixed)
     }
 
     fn push(&mut self, mixed: u64, node: NodeId) -> bool {

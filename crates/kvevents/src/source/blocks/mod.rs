@@ -124,9 +124,11 @@ impl Blocks {
         }
     }
 
-    /// Brings near what is known of these hashes, which will be looked for one by one.
-    pub(super) fn fetch(&self, hashes: &[u64]) {
+    /// Brings near what is known of these hashes and keys, the latter of first blocks, which will be looked for one by
+    /// one.
+    pub(super) fn fetch(&self, hashes: &[u64], first: impl Iterator<Item = BlockKey>) {
         self.slots.fetch(hashes);
+        self.chains.fetch(first);
     }
 
     /// The block that the engine knows by `hash`.
