@@ -35,8 +35,8 @@ pub struct SourceConfig {
     pub rank: Option<u16>,
     /// Whether the engine offers replays.
     pub replay: bool,
-    /// Blocks of the GPU cache; twice as many entries are kept at most, and four times as many of each other
-    /// medium.
+    /// Blocks of the GPU cache; twice as many entries are kept at most (and never more than 2²⁴ − 1), and four times as
+    /// many of each other medium.
     pub gpu_blocks: u32,
 }
 

@@ -84,6 +84,24 @@ proptest! {
     }
 
     #[test]
+    fn events_in_one_batch_hold_what_they_hold_one_by_one(
+        batches in prop::collection::vec(prop::collection::vec(event(), 1..30), 1..12),
+    ) {
+        let (mut together, mut alone) = (Fed::new(4_096), Fed::new(4_096));
+        for events in batches {
+            for event in &events {
+                alone.feed(&batch(vec![event.clone()]));
+            }
+            together.feed(&batch(events));
+            prop_assert_eq!(&together.applied.held, &alone.applied.held);
+            prop_assert_eq!(together.applied.gapless, alone.applied.gapless);
+            let (mut whole, parts) = (together.source.stats(), alone.source.stats());
+            (whole.batches, whole.last_seq) = (parts.batches, parts.last_seq);
+            prop_assert_eq!(whole, parts);
+        }
+    }
+
+    #[test]
     fn altered_captures_stay_within_the_bound(changes in prop::collection::vec((0_usize..53, any::<u16>(), any::<u8>()), 1..200)) {
         let mut lines = captures::live("events/evict-b16-28blocks");
         for (line, at, byte) in changes {

@@ -42,25 +42,21 @@ impl Bucket {
     }
 
     fn find(&self, mixed: u64) -> Option<usize> {
-        // all are compared at once, and most searches find nothing; what lies behind the last is from before
-        let near = self
-            .numbers
-            .iter()
-            .fold(false, |near, number| near | (*number == mixed));
-        if !near {
+        // all are compared, without a branch for each, and most searches find nothing; behind the last is what was there
+        let equal = self.numbers.map(|number| u64::from(number == mixed));
+        if equal.iter().sum::<u64>() == 0 {
             return None;
         }
         let numbers = &self.numbers[..usize::from(self.count)];
         numbers.iter().position(|number| *number == mixed)
     }
 
-    fn push(&mut self, mixed: u64, node: NodeId) -> bool {
+    fn push(&mut self, mixed: u64, node: [u8; 3]) -> bool {
         let lane = usize::from(self.count);
-        if lane == LANES {
+        let (Some(number), Some(place)) = (self.numbers.get_mut(lane), self.nodes.get_mut(lane)) else {
             return false;
-        }
-        self.numbers[lane] = mixed;
-        self.nodes[lane] = node.to_bytes();
+        };
+        (*number, *place) = (mixed, node);
         self.count += 1;
         true
     }
@@ -118,7 +114,8 @@ impl Shard {
     }
 
     /// There is room.
-    fn place(&mut self, mixed: u64, node: NodeId) {
+    #[inline]
+    fn place(&mut self, mixed: u64, node: [u8; 3]) {
         let mut at = self.home(mixed);
         while !self.buckets[at].push(mixed, node) {
             self.buckets[at].passed += 1;
@@ -134,8 +131,9 @@ impl Shard {
         let old = std::mem::replace(&mut self.buckets, vec![EMPTY; buckets + more]);
         self.used = 0;
         for bucket in &old {
-            for lane in 0..usize::from(bucket.count) {
-                self.place(bucket.numbers[lane], bucket.node(lane));
+            let count = usize::from(bucket.count);
+            for (&number, &node) in bucket.numbers[..count].iter().zip(&bucket.nodes[..count]) {
+                self.place(number, node);
             }
         }
     }
@@ -232,7 +230,7 @@ impl Ids {
         if shard.is_full() {
             shard.grow(at);
         }
-        shard.place(mixed, node);
+        shard.place(mixed, node.to_bytes());
         self.len += 1;
     }
 
