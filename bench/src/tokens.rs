@@ -8,7 +8,11 @@ use lmetric_epp::request::{Asked, Head, PromptInput, read};
 use lmetric_tokenize::ModelTokenizer;
 use serde_json::{Value, json};
 
-use crate::{prose::Prose, results::Figure, workload::Numbers};
+use crate::{
+    prose::{Prose, Writer},
+    results::Figure,
+    workload::Numbers,
+};
 
 const SYSTEM: usize = 2_048;
 const ASKED: usize = 512;
@@ -21,22 +25,15 @@ const SHORT: (usize, u64) = (8_192, 32);
 /// with its answer and one more question, after the first turns of all other chats.
 pub fn figures(folder: &Path, runs: usize) -> anyhow::Result<Vec<Figure>> {
     let prose = Prose::read(Path::new("."))?;
-    let bytes_per_token = {
-        let tokenizer = load(folder)?;
-        let sample = prose.slice(&mut Numbers(1), 200_000);
-        sample.len() as f64 / tokenizer.encode_text(&sample, false).context("a text")?.ids.len() as f64
-    };
-    eprintln!("{bytes_per_token:.2} bytes of prose are a token");
-    let writer = Writer {
-        prose,
-        bytes_per_token,
-    };
+    let writer = Writer::new(prose, &load(folder)?)?;
+    eprintln!("{:.2} bytes of prose are a token", writer.bytes_per_token);
+    let times = Times(&writer);
     let (mut cold, mut long, mut short) = (Vec::new(), Vec::new(), Vec::new());
     for run in 0..runs as u64 {
-        let (first, later) = writer.run(folder, LONG, run)?;
+        let (first, later) = times.run(folder, LONG, run)?;
         cold.push(first);
         long.push(later);
-        short.push(writer.run(folder, SHORT, run)?.1);
+        short.push(times.run(folder, SHORT, run)?.1);
     }
     Ok(vec![
         Figure::times("tokenize/cold", cold),
@@ -45,12 +42,10 @@ pub fn figures(folder: &Path, runs: usize) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-struct Writer {
-    prose: Prose,
-    bytes_per_token: f64,
-}
+/// How long chats take: turns before the last, and the last.
+struct Times<'a>(&'a Writer);
 
-impl Writer {
+impl Times<'_> {
     /// Times of the chats' turns before the last, and of their last.
     fn run(&self, folder: &Path, chats: (usize, u64), run: u64) -> anyhow::Result<(Vec<u64>, Vec<u64>)> {
         let tokenizer = load(folder)?;
@@ -79,8 +74,7 @@ impl Writer {
     }
 
     fn turn(&self, role: &str, numbers: &mut Numbers, tokens: usize) -> Value {
-        let bytes = (tokens as f64 * self.bytes_per_token) as usize;
-        json!({"role": role, "content": self.prose.slice(numbers, bytes)})
+        json!({"role": role, "content": self.0.text(numbers, tokens)})
     }
 }
 

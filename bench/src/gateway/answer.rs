@@ -71,7 +71,7 @@ impl Answering {
 /// The `number`th chunk as vLLM writes it, from 1 on; the last one has the usage and the end.
 fn chunk(turn: &Turn, number: usize, cached: usize) -> String {
     let text = part(turn.answer(), number);
-    // a text is only of letters, spaces, stops and line breaks
+    // all else that JSON escapes was taken out
     let text = text.replace('\n', "\\n");
     let reason = if number == CHUNKS { "\"stop\"" } else { "null" };
     let mut chunk = String::with_capacity(text.len() + 600);
@@ -95,7 +95,7 @@ fn chunk(turn: &Turn, number: usize, cached: usize) -> String {
 
 fn part(text: &str, number: usize) -> &str {
     let at = |number: usize| text.len() * number / CHUNKS;
-    // words are ASCII, so every place is between two characters
+    // answers are ASCII, so every place is between two characters
     text.get(at(number - 1)..at(number)).unwrap_or_default()
 }
 

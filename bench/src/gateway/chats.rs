@@ -1,7 +1,7 @@
 //! Chats of about 8,000 tokens over 16 system prompts, with the token ids that an engine would compute for them.
 //!
 //! A chat begins with a system prompt of 2,048 tokens and a question of 4,096 (a document, as a rule), and goes on with answers of 256
-//! and questions of 512: prompts of 6,144 to 9,984 tokens over six turns, 8,064 in the mean.
+//! and questions of 512: prompts of about 6,144 to 9,984 tokens over six turns, 8,064 in the mean.
 
 use std::{collections::VecDeque, path::Path, sync::Arc};
 
@@ -11,8 +11,10 @@ use lmetric_prefix::TokenId;
 use lmetric_tokenize::{ChatRequest, ModelTokenizer};
 use serde_json::{Value, json};
 
-use super::words::Words;
-use crate::workload::{BLOCK, Conversation, Numbers};
+use crate::{
+    prose::{Prose, Writer},
+    workload::{BLOCK, Conversation, Numbers},
+};
 
 /// The model that is asked for.
 pub const MODEL: &str = "qwen3";
@@ -86,7 +88,7 @@ impl Turn {
 /// Makes chats, no two alike.
 pub struct Maker {
     tokenizer: ModelTokenizer,
-    words: Words,
+    writer: Writer,
     systems: Vec<Value>,
     numbers: Numbers,
 }
@@ -100,14 +102,14 @@ impl Maker {
                 folder.display()
             )
         })?;
-        let words = Words::of(&tokenizer)?;
+        let writer = Writer::new(Prose::read(Path::new("."))?, &tokenizer)?;
         let mut numbers = Numbers(seed);
         let systems = (0..SYSTEM_PROMPTS)
-            .map(|_| message("system", &words.text(&mut numbers, SYSTEM)))
+            .map(|_| message("system", &writer.text(&mut numbers, SYSTEM)))
             .collect();
         Ok(Self {
             tokenizer,
-            words,
+            writer,
             systems,
             numbers,
         })
@@ -123,13 +125,13 @@ impl Maker {
         let mut prompts: Vec<Vec<TokenId>> = Vec::with_capacity(TURNS + 1);
         for turn in 0..=TURNS {
             let asked = if turn == 0 { FIRST } else { ASKED };
-            messages.push(message("user", &self.words.text(numbers, asked)));
+            messages.push(message("user", &self.writer.text(numbers, asked)));
             let request = ChatRequest {
                 messages: messages.iter().cloned().map(Into::into).collect(),
                 ..ChatRequest::default()
             };
             prompts.push(self.tokenizer.encode_chat(&request).context("a chat")?.ids);
-            let answer = self.words.text(numbers, ANSWERED);
+            let answer = plain(&self.writer.text(numbers, ANSWERED));
             messages.push(message("assistant", &answer));
             answers.push(answer);
         }
@@ -148,6 +150,16 @@ impl Maker {
             conversation: Conversation::new(whole),
         })
     }
+}
+
+/// A text that needs no escapes in JSON but for line breaks, may be cut anywhere, and has nothing at its ends that a template strips.
+fn plain(text: &str) -> String {
+    let keep = |letter: char| match letter {
+        '"' | '\\' => '\'',
+        letter if letter == '\n' || letter == ' ' || letter.is_ascii_graphic() => letter,
+        _ => '-',
+    };
+    text.trim().chars().map(keep).collect()
 }
 
 fn message(role: &str, content: &str) -> Value {

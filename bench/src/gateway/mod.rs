@@ -15,7 +15,6 @@ pub mod measure;
 pub mod report;
 pub mod rig;
 pub mod timer;
-pub mod words;
 
 use std::{path::PathBuf, time::Duration};
 
