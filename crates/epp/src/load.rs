@@ -9,7 +9,7 @@ use std::{
 use kube::Client;
 use lmetric_api::{ConfigError, Endpoints, ModelGroup, PickerConfig, PodEndpoints, TokenizerSource};
 use lmetric_telemetry::Logs;
-use lmetric_tokenize::{LoadError, ModelTokenizer};
+use lmetric_tokenize::LoadError;
 use tokio::sync::watch;
 
 use crate::{
@@ -24,6 +24,7 @@ use crate::{
     record,
     reload::Written,
     tls::{ServerTls, TlsError},
+    tokenizers::apart,
     tokens::{GroupMap, GroupTokens},
 };
 
@@ -303,7 +304,7 @@ fn groups(models: &[ModelGroup], mounted: bool) -> Result<GroupMap, LoadError> {
     for model in models {
         let mut group = GroupTokens::new(model);
         if let (Some(TokenizerSource::Folder(folder)), false) = (&model.tokenizer, mounted) {
-            group.tokenizer = Some(Arc::new(ModelTokenizer::load(folder)?));
+            group.tokenizer = Some(Arc::new(apart::load(folder)?));
         }
         groups.insert(Arc::from(model.name()), Arc::new(group));
     }

@@ -34,10 +34,19 @@ fn main() -> ExitCode {
     }
 }
 
+/// Half of the cores: the tokenizer has threads of its own, and every thread that could take a message is woken for one that another
+/// takes.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
+}
+
 fn start(args: &Args, ignored: &[Ignored]) -> anyhow::Result<()> {
     // kube takes the process's provider
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers())
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         if args.check {
             return Ok(check(args).await?);

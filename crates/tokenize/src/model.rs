@@ -184,6 +184,31 @@ impl ModelTokenizer {
         })
     }
 
+    /// [`Self::encode_text`] where that is little work: `None` when more than `most` bytes of the text were not tokenized before.
+    pub fn encode_text_within(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        most: usize,
+    ) -> Result<Option<Tokenized>, EncodeError> {
+        let ids = self.ids_within(text, add_special_tokens, most)?;
+        Ok(ids.map(Tokenized::plain))
+    }
+
+    /// [`Self::encode_chat`] where that is little work: `None` when more than `most` bytes of the rendered prompt were not tokenized
+    /// before, or when it has media. The template is rendered either way.
+    pub fn encode_chat_within(
+        &self,
+        chat: &ChatRequest,
+        most: usize,
+    ) -> Result<Option<Tokenized>, EncodeError> {
+        if chat.images() > 0 {
+            return Ok(None);
+        }
+        let rendered = self.render(chat, false)?;
+        self.encode_text_within(&rendered, chat.add_special_tokens, most)
+    }
+
     /// The chat prompt as text, before it is tokenized.
     pub fn render_chat(&self, chat: &ChatRequest) -> Result<String, EncodeError> {
         self.render(chat, false)
@@ -210,6 +235,16 @@ impl ModelTokenizer {
     }
 
     fn ids(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, TokenizerError> {
+        let ids = self.ids_within(text, add_special_tokens, usize::MAX)?;
+        Ok(ids.expect("no text is longer"))
+    }
+
+    fn ids_within(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        most: usize,
+    ) -> Result<Option<Vec<u32>>, TokenizerError> {
         let (before, after) = if add_special_tokens {
             self.encoder.affixes()
         } else {
@@ -217,12 +252,16 @@ impl ModelTokenizer {
         };
         let mut ids = Vec::with_capacity(text.len() / 3 + before.len() + after.len());
         ids.extend_from_slice(before);
-        match &self.cache {
-            Some(cache) => cache.encode(&*self.encoder, text, &mut ids)?,
-            None => self.encoder.encode(text, &mut ids)?,
-        }
+        let is_done = match &self.cache {
+            Some(cache) => cache.encode(&*self.encoder, text, most, &mut ids)?,
+            None if text.len() > most => false,
+            None => {
+                self.encoder.encode(text, &mut ids)?;
+                true
+            }
+        };
         ids.extend_from_slice(after);
-        Ok(ids)
+        Ok(is_done.then_some(ids))
     }
 
     fn render(&self, chat: &ChatRequest, mark_media: bool) -> Result<String, EncodeError> {

@@ -60,44 +60,46 @@ impl SegmentCache {
         }
     }
 
-    /// Appends what `encoder` makes of `text`; pieces that were seen before come from the cache.
+    /// Appends what `encoder` makes of `text`; pieces that were seen before come from the cache. Gives up, with false, where more
+    /// than `most` bytes were not; what was encoded until then is cached all the same.
     ///
     /// The caller makes sure that the encoder's pieces are independent.
     pub(crate) fn encode(
         &self,
         encoder: &dyn Encode,
         text: &str,
+        most: usize,
         ids: &mut Vec<u32>,
-    ) -> Result<(), TokenizerError> {
-        let mut failure = None;
+    ) -> Result<bool, TokenizerError> {
+        let mut left = Ok(Some(most));
         encoder.pieces(text, &mut |piece| {
-            let done = match piece {
-                Piece::Added(id) => {
-                    ids.push(id);
-                    Ok(())
-                }
-                Piece::Text(text) => self.encode_piece(encoder, text, ids),
-            };
-            if let Err(error) = done {
-                failure.get_or_insert(error);
+            let Ok(Some(most)) = left else { return };
+            match piece {
+                Piece::Added(id) => ids.push(id),
+                Piece::Text(text) => left = self.encode_piece(encoder, text, most, ids),
             }
         });
-        failure.map_or(Ok(()), Err)
+        Ok(left?.is_some())
     }
 
+    /// What is left of `most`; `None` where the piece is new and longer than that.
     fn encode_piece(
         &self,
         encoder: &dyn Encode,
         text: &str,
+        most: usize,
         ids: &mut Vec<u32>,
-    ) -> Result<(), TokenizerError> {
+    ) -> Result<Option<usize>, TokenizerError> {
         let hash = xxh3_64(text.as_bytes());
         // the table inside a shard uses the lowest and the highest bits
         let shard = &self.shards[(hash >> 32) as usize % SHARDS];
         if let Some(entry) = shard.lock().find(hash, text) {
             ids.extend_from_slice(&entry.ids);
-            return Ok(());
+            return Ok(Some(most));
         }
+        let Some(left) = most.checked_sub(text.len()) else {
+            return Ok(None);
+        };
         let start = ids.len();
         encoder.encode(text, ids)?;
         let entry = Entry {
@@ -106,7 +108,7 @@ impl SegmentCache {
             ids: ids[start..].into(),
         };
         shard.lock().insert(entry);
-        Ok(())
+        Ok(Some(left))
     }
 
     /// Bytes in use.
@@ -226,7 +228,7 @@ mod tests {
     fn encode(cache: &SegmentCache, encoder: &Counting, text: &str) -> (Vec<u32>, usize) {
         let before = encoder.encoded.load(Ordering::Relaxed);
         let mut ids = Vec::new();
-        cache.encode(encoder, text, &mut ids).unwrap();
+        assert!(cache.encode(encoder, text, usize::MAX, &mut ids).unwrap());
         (ids, encoder.encoded.load(Ordering::Relaxed) - before)
     }
 
@@ -242,6 +244,28 @@ mod tests {
             assert_eq!(encoded, message.len() - 1);
             assert_eq!(ids, text.bytes().map(u32::from).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn more_new_text_than_allowed_is_given_up_and_only_the_rest_is_left_for_the_next_one() {
+        let cache = SegmentCache::new(1 << 20);
+        let encoder = Counting::default();
+        let text = "#the first#the second one#the third";
+        let within = |most| {
+            let mut ids = Vec::new();
+            let before = encoder.encoded.load(Ordering::Relaxed);
+            let done = cache.encode(&encoder, text, most, &mut ids).unwrap();
+            let encoded = encoder.encoded.load(Ordering::Relaxed) - before;
+            (done.then_some(ids.len()), encoded)
+        };
+        assert_eq!(within(8), (None, 0));
+        assert_eq!(
+            within(23),
+            (None, 9),
+            "the second has fourteen bytes and would be all that is left"
+        );
+        assert_eq!(within(23), (Some(text.len()), 23));
+        assert_eq!(within(0), (Some(text.len()), 0));
     }
 
     #[test]

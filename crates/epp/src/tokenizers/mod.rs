@@ -5,6 +5,7 @@
 //! all. One task for each model that has none yet tries until it has one: soon again after a failure of the network,
 //! rarely after a refusal.
 
+pub(crate) mod apart;
 pub mod hub;
 mod states;
 
@@ -220,7 +221,7 @@ impl Getting {
 
 async fn loaded(folder: &Path) -> Result<ModelTokenizer, NotYet> {
     let folder = folder.to_owned();
-    match tokio::task::spawn_blocking(move || ModelTokenizer::load(&folder)).await {
+    match tokio::task::spawn_blocking(move || apart::load(&folder)).await {
         Ok(result) => Ok(result?),
         Err(_) => Err(NotYet::Panicked),
     }
