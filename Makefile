@@ -103,6 +103,7 @@ bench: check-machine ## a pick, an event, a holder, a chat's tokens: what each c
 	taskset -c 0 $(TARGET)/release/lmetric-bench --only pick/ --growth --out $(RESULTS)
 	$(TARGET)/release/lmetric-bench --only picks_per_s --out $(RESULTS)
 	$(TARGET)/release/lmetric-bench-memory --out $(RESULTS)
+	$(TARGET)/release/lmetric-bench-resident --out $(RESULTS)
 
 .PHONY: bench-compare
 bench-compare: ## the last results against those of another run, an error where one is worse by a fifth (BEFORE=file)

@@ -94,6 +94,11 @@ pub fn merge(path: &Path, figures: &[Figure]) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("{}: cannot be written", path.display()))
 }
 
+/// Whether figures can go there: to be known before hours of measuring.
+pub fn check(path: &Path) -> anyhow::Result<()> {
+    merge(path, &[])
+}
+
 /// A line for a terminal.
 pub fn line(figure: &Figure) -> String {
     let Figure {
@@ -157,6 +162,18 @@ mod tests {
         let run = |from: u64| (from..from + 101).map(|micros| micros * 1_000).collect();
         let figure = Figure::times("x", vec![run(0), run(100), run(1_000)]);
         assert_eq!((figure.p50, figure.p99), (Some(150.0), Some(199.0)));
+    }
+
+    #[test]
+    fn a_file_that_is_no_list_of_figures_is_refused_and_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("results.json");
+        fs::write(&file, "{}").unwrap();
+        let error = check(&file).unwrap_err().to_string();
+        assert_eq!(error, format!("{}: is no list of figures", file.display()));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "{}");
+        assert!(check(folder.path()).is_err(), "a folder");
+        assert!(check(&folder.path().join("new/results.json")).is_ok());
     }
 
     #[test]

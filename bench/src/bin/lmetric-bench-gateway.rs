@@ -22,6 +22,7 @@ fn main() -> ExitCode {
 }
 
 fn measure(args: &Args) -> anyhow::Result<()> {
+    results::check(&args.out)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

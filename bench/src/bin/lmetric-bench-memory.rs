@@ -33,6 +33,7 @@ fn live() -> f64 {
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
+    results::check(&args.out)?;
     let figures = [fresh(), churn()];
     for figure in &figures {
         eprintln!("{}", results::line(figure));

@@ -40,6 +40,7 @@ fn main() -> anyhow::Result<()> {
         let bytes = hear(BufReader::new(io::stdin().lock()))?;
         return write!(io::stdout(), "{bytes}").context("standard output cannot be written");
     }
+    results::check(&args.out)?;
     let workload = Workload::new(1_000, 320, u64::from(ENDPOINTS), 1);
     let program = std::env::current_exe().context("this program's own path")?;
     let mut hearer = Command::new(&program)

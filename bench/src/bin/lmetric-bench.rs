@@ -46,6 +46,7 @@ fn main() -> anyhow::Result<()> {
         results::compare(&results::read(&args.out)?, &results::read(before)?, args.slack)?;
         return Ok(());
     }
+    results::check(&args.out)?;
     let mut told = Told {
         only: args.only.clone(),
         figures: Vec::new(),

@@ -9,12 +9,17 @@ use lmetric_bench::{results, soak};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let args = soak::Args::parse();
-    match soak::run(&args).and_then(|figures| results::merge(&args.out, &figures)) {
+    match churn(&soak::Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("lmetric-soak: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn churn(args: &soak::Args) -> anyhow::Result<()> {
+    results::check(&args.out)?;
+    let figures = soak::run(args)?;
+    results::merge(&args.out, &figures)
 }

@@ -122,6 +122,7 @@ pub async fn run(args: &Args) -> anyhow::Result<Vec<Figure>> {
     let lasts = Duration::from_secs_f64(args.idle);
     let idle_most = rig.idle(lasts).await?;
     rig.restart_picker().await?;
+    rig.settle().await;
     let empty = rig.memory()?;
     let mut standing = Standing {
         idle_most,

@@ -155,9 +155,14 @@ impl Rig {
         usage::memory(self.picker.process_mut().id())
     }
 
+    /// Waits until what a start and a load leave behind is over.
+    pub async fn settle(&self) {
+        tokio::time::sleep(SETTLE).await;
+    }
+
     /// Cores that the picker uses when nobody asks for anything.
     pub async fn idle(&mut self, lasts: Duration) -> anyhow::Result<f64> {
-        tokio::time::sleep(SETTLE).await;
+        self.settle().await;
         let pid = self.picker.process_mut().id();
         let (before, started) = (usage::cpu(pid)?, Instant::now());
         tokio::time::sleep(lasts).await;

@@ -220,14 +220,23 @@ impl DecisionRing {
         self.entries.push_back(entry);
     }
 
-    /// Leaves the places of the best and of the winner in `order`, ascending.
+    /// Leaves the places of the best and of the winner in `order`, ascending. Most candidates cost one comparison, with the worst of
+    /// those that were kept so far.
     fn choose_best(&mut self, count: usize, winner: usize, rank: impl Fn(usize) -> (bool, f64)) {
         self.order.clear();
-        self.order.extend(0..count as u32);
-        self.order.select_nth_unstable_by(BEST, |left, right| {
-            better(rank(*left as usize), rank(*right as usize))
-        });
-        self.order.truncate(BEST);
+        let mut worst = None;
+        for at in 0..count {
+            if worst.is_none_or(|worst| better(rank(at), worst).is_lt()) {
+                self.order.push(at as u32);
+            }
+            if self.order.len() == 2 * BEST || (at + 1 == count && self.order.len() > BEST) {
+                let (_, last, _) = self.order.select_nth_unstable_by(BEST - 1, |left, right| {
+                    better(rank(*left as usize), rank(*right as usize))
+                });
+                worst = Some(rank(*last as usize));
+                self.order.truncate(BEST);
+            }
+        }
         if !self.order.contains(&(winner as u32)) {
             self.order.push(winner as u32);
         }
@@ -342,6 +351,40 @@ mod tests {
         assert_eq!(shown.candidate_count, 500);
         let (address, view) = &shown.candidates[0];
         assert_eq!(address.rsplit_once(':').unwrap().1, view.slot.to_string());
+    }
+
+    #[test]
+    fn whatever_the_order_the_64_best_are_those_of_a_sort() {
+        let ordered = |count: usize, step: usize| -> Vec<f64> {
+            (0..count).map(|at| ((at * step) % count / 3) as f64).collect()
+        };
+        for (count, step) in [
+            (65, 1),
+            (66, 65),
+            (127, 7),
+            (128, 1),
+            (129, 128),
+            (193, 192),
+            (1_000, 1),
+            (1_000, 999),
+            (1_000, 389),
+        ] {
+            let scores = ordered(count, step);
+            let mut ring = DecisionRing::new(1);
+            let best = (0..count)
+                .min_by(|a, b| scores[*a].total_cmp(&scores[*b]))
+                .unwrap();
+            put(&mut ring, "a", best, &scores);
+            let kept: Vec<f64> = ring.latest(1)[0]
+                .candidates
+                .iter()
+                .map(|(_, view)| view.score)
+                .collect();
+            let mut sorted = scores.clone();
+            sorted.sort_by(f64::total_cmp);
+            assert_eq!(kept, &sorted[..kept.len()], "{count} by {step}");
+            assert_eq!(kept.len(), 64, "{count} by {step}");
+        }
     }
 
     #[test]

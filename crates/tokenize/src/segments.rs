@@ -260,11 +260,12 @@ mod tests {
         };
         assert_eq!(within(8), (None, 0));
         assert_eq!(
-            within(23),
+            within(22),
             (None, 9),
-            "the second has fourteen bytes and would be all that is left"
+            "the second has fourteen bytes, and thirteen are left"
         );
-        assert_eq!(within(23), (Some(text.len()), 23));
+        assert_eq!(within(22), (None, 14));
+        assert_eq!(within(9), (Some(text.len()), 9));
         assert_eq!(within(0), (Some(text.len()), 0));
     }
 

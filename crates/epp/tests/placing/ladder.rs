@@ -136,10 +136,13 @@ async fn a_full_queue_is_an_estimate_at_once() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let started = Instant::now();
-    let counted = count(&stage, text("r", "twelve bytes"), None).await;
+    let new = text("r", &"words that nobody wrote before; ".repeat(1_000));
+    let counted = count(&stage, new, None).await;
     let took = started.elapsed();
     assert_eq!(counted.rung, Rung::Estimate);
     assert!(took < Duration::from_millis(100), "{took:?}");
+    let short = count(&stage, text("s", "twelve bytes"), None).await;
+    assert_eq!(short.rung, Rung::Tokenizer, "little work needs no queue");
     for slow in slow {
         assert_eq!(
             slow.await.expect("joins").rung,
