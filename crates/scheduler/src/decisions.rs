@@ -220,23 +220,14 @@ impl DecisionRing {
         self.entries.push_back(entry);
     }
 
-    /// Leaves the places of the best and of the winner in `order`, ascending. Most candidates cost one comparison, with the worst of
-    /// those that were kept so far.
+    /// Leaves the places of the best and of the winner in `order`, ascending.
     fn choose_best(&mut self, count: usize, winner: usize, rank: impl Fn(usize) -> (bool, f64)) {
         self.order.clear();
-        let mut worst = None;
-        for at in 0..count {
-            if worst.is_none_or(|worst| better(rank(at), worst).is_lt()) {
-                self.order.push(at as u32);
-            }
-            if self.order.len() == 2 * BEST || (at + 1 == count && self.order.len() > BEST) {
-                let (_, last, _) = self.order.select_nth_unstable_by(BEST - 1, |left, right| {
-                    better(rank(*left as usize), rank(*right as usize))
-                });
-                worst = Some(rank(*last as usize));
-                self.order.truncate(BEST);
-            }
-        }
+        self.order.extend(0..count as u32);
+        self.order.select_nth_unstable_by(BEST, |left, right| {
+            better(rank(*left as usize), rank(*right as usize))
+        });
+        self.order.truncate(BEST);
         if !self.order.contains(&(winner as u32)) {
             self.order.push(winner as u32);
         }
