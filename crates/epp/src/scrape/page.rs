@@ -1,8 +1,20 @@
 //! Reads a vLLM metrics page line by line as it arrives, keeping only the few families that placing needs.
 //!
-//! A page is 50–80 KB and nine tenths of it are histogram buckets; a line is looked at only if it begins like
+//! A page is 50–80 KB and nine tenths of it are histogram buckets; a line is looked at only if it has the name of
 //! one of ours. No tree is built and no line is copied unless it straddles two pieces of the body.
 
+use memchr::{memchr, memchr2};
+
+/// The families that are read.
+const OURS: [&[u8]; 7] = [
+    b"process_start_time_seconds",
+    b"vllm:num_requests_running",
+    b"vllm:num_requests_waiting",
+    b"vllm:kv_cache_usage_perc",
+    b"vllm:gpu_cache_usage_perc",
+    b"vllm:cache_config_info",
+    b"vllm:engine_sleep_state",
+];
 /// Longest line that is kept when a piece of the body ends inside it.
 const LONGEST_LINE: usize = 64 << 10;
 /// Most engines (data-parallel ranks) on one page.
@@ -78,8 +90,9 @@ impl Page {
     }
 
     fn line(&mut self, line: &[u8]) {
-        // the two beginnings that our families have; most lines fail here
-        if !line.starts_with(b"vllm:") && !line.starts_with(b"process_start_time_seconds") {
+        // most lines fail here
+        let name = memchr2(b'{', b' ', line).map_or(line, |end| &line[..end]);
+        if !OURS.contains(&name) {
             return;
         }
         let Ok(line) = std::str::from_utf8(line) else {
@@ -104,18 +117,6 @@ impl Page {
         };
         if name == "process_start_time_seconds" {
             self.process_start = Some(value);
-            return;
-        }
-        let known = matches!(
-            name,
-            "vllm:num_requests_running"
-                | "vllm:num_requests_waiting"
-                | "vllm:kv_cache_usage_perc"
-                | "vllm:gpu_cache_usage_perc"
-                | "vllm:cache_config_info"
-                | "vllm:engine_sleep_state"
-        );
-        if !known {
             return;
         }
         let rank = label(labels, "engine")
@@ -204,7 +205,7 @@ pub struct PageReader {
 impl PageReader {
     /// The next piece of the body.
     pub fn push(&mut self, mut piece: &[u8]) {
-        while let Some(end) = piece.iter().position(|byte| *byte == b'\n') {
+        while let Some(end) = memchr(b'\n', piece) {
             let (line, rest) = piece.split_at(end);
             if self.open.is_empty() {
                 self.page.line(line);
