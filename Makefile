@@ -116,7 +116,7 @@ bench-peers: check-machine ## the same work by NVIDIA Dynamo's crate, run by run
 	BENCH=$(TARGET)/release scripts/bench-peers.sh
 
 .PHONY: bench-gateway
-bench-gateway: tools ## requests through a real Envoy: alone, picker in light and in full mode; latency, CPU, memory (seven minutes)
+bench-gateway: tools ## requests through a real Envoy: alone, picker in light and in full mode; latency, CPU, memory (six minutes)
 	@scripts/bench-tokenizer.sh $(BENCH_TOKENIZER)
 	cargo build --release --locked -p lmetric-bench -p lmetric-epp
 	$(TARGET)/release/lmetric-bench-gateway --tokenizer $(BENCH_TOKENIZER) --out $(RESULTS)

@@ -96,6 +96,17 @@ pub struct Workload {
 impl Workload {
     /// So many chats of 8,192 and of 32,768 tokens over `endpoints`.
     pub fn new(short: usize, long: usize, endpoints: u64, seed: u64) -> Self {
+        Self::of_lengths(short, long, (8_192, 32_768), endpoints, seed)
+    }
+
+    /// The same with conversations of so many tokens, short and long ones.
+    pub fn of_lengths(
+        short: usize,
+        long: usize,
+        (short_tokens, long_tokens): (usize, usize),
+        endpoints: u64,
+        seed: u64,
+    ) -> Self {
         let mut numbers = Numbers(seed);
         let systems: Vec<_> = (0..SYSTEM_PROMPTS)
             .map(|_| numbers.tokens(SYSTEM_TOKENS))
@@ -103,7 +114,7 @@ impl Workload {
         let mut homes = Vec::new();
         let conversations: Vec<_> = (0..short + long)
             .map(|number| {
-                let length = if number < short { 8_192 } else { 32_768 };
+                let length = if number < short { short_tokens } else { long_tokens };
                 // the smaller of two draws: some system prompts are more popular
                 let system = numbers.below(SYSTEM_PROMPTS).min(numbers.below(SYSTEM_PROMPTS));
                 let mut tokens = systems[system as usize].clone();

@@ -149,13 +149,13 @@ fn growth(told: &mut Told, runs: usize) {
         let name = format!("growth/endpoints/{endpoints}");
         told.add(picks::figure(&fleet, &workload, &name, 8_192, runs));
     }
-    let workload = Workload::new(0, 100, 64, 1);
+    let workload = Workload::of_lengths(0, 100, (0, 131_072), 64, 1);
     let (fleet, _feeds) = picks::filled(&workload, 64);
-    for length in [1_024, 2_048, 4_096, 8_192, 16_384, 32_768] {
+    for length in [1_024, 4_096, 8_192, 32_768, 65_536, 131_072] {
         let name = format!("growth/prompt/{length}");
         told.add(picks::figure(&fleet, &workload, &name, length, runs));
     }
-    for short in [200, 2_000, 20_000] {
+    for short in [260, 2_600, 26_000] {
         let workload = Workload::new(short, 0, 64, 1);
         let (fleet, _feeds) = picks::filled(&workload, 64);
         let name = format!("growth/blocks/{}", workload.blocks);

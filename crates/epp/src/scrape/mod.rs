@@ -3,6 +3,7 @@
 //!
 //! One task for each address. An address with requests is read every `busy`, an idle one every `idle`, both
 //! jittered so that a fleet is not read in step; one where a request failed is read at once, five times in `busy` at most.
+//! Whether idle ones still are is looked at every `busy`, at the same moment for all: a fleet of them wakes a thread once.
 
 mod client;
 pub mod models;
@@ -13,7 +14,6 @@ mod target;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use lmetric_api::Scrape;
 use lmetric_scheduler::Time;
 use rand::Rng;
 use tokio::time::Instant;
@@ -75,13 +75,19 @@ impl<S: Scraped> Scraper<S> {
         loop {
             let started = Instant::now();
             let up = self.read_once().await;
+            let due = started + jittered(self.settings.now().idle, 0.9..1.1);
             loop {
-                let Scrape { busy, idle, .. } = self.settings.now();
+                let busy = self.settings.now().busy;
+                let next = if up && !self.listener.is_busy(&self.target) {
+                    self.settings.look(Instant::now()).min(due)
+                } else {
+                    Instant::now() + jittered(busy, 0.9..1.1)
+                };
                 let doubted = tokio::select! {
-                    () = tokio::time::sleep(jittered(busy, 0.9..1.1)) => false,
+                    () = tokio::time::sleep_until(next) => false,
                     () = self.doubted(started + busy / DOUBTS_IN_BUSY) => true,
                 };
-                if doubted || !up || started.elapsed() >= idle || self.listener.is_busy(&self.target) {
+                if doubted || !up || Instant::now() >= due || self.listener.is_busy(&self.target) {
                     break;
                 }
             }
