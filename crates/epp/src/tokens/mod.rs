@@ -107,9 +107,13 @@ impl GroupTokens {
 /// Tokenizer groups by name.
 pub type GroupMap = HashMap<Arc<str>, Arc<GroupTokens>>;
 
-/// What is tokenized at once where it is asked for, on an async thread, because a queue and two wakes cost more: some 0.3 ms of work at
-/// most. Bytes of a body, messages of a chat, bytes that were not tokenized before.
-const AT_ONCE: (usize, usize, usize) = (128 << 10, 64, 6 << 10);
+/// Prompts that are tokenized at once where they are asked for, on an async thread, because a queue and two wakes cost more: some
+/// 0.3 ms of work at most. Largest body, bytes.
+const AT_ONCE_BODY: usize = 128 << 10;
+/// Most messages of such a chat; each is work for the template.
+const AT_ONCE_MESSAGES: usize = 64;
+/// Most bytes of it that were not tokenized before.
+const AT_ONCE_NEW: usize = 6 << 10;
 
 /// Image tokens of a group that is not configured.
 const IMAGE_TOKENS: u32 = 1_024;
@@ -360,11 +364,10 @@ fn encode_at_once(
     tokenizer: &ModelTokenizer,
     request: &ParsedRequest,
 ) -> Result<Option<Vec<Tokenized>>, EncodeError> {
-    let (body, messages, new) = AT_ONCE;
     let [prompt] = &request.prompts[..] else {
         return Ok(None);
     };
-    if request.body.len() > body {
+    if request.body.len() > AT_ONCE_BODY {
         return Ok(None);
     }
     let tokenized = match prompt {
@@ -372,9 +375,9 @@ fn encode_at_once(
         PromptInput::Text {
             text,
             add_special_tokens,
-        } => tokenizer.encode_text_within(text, *add_special_tokens, new)?,
-        PromptInput::Chat(chat) if chat.messages.len() > messages => None,
-        PromptInput::Chat(chat) => tokenizer.encode_chat_within(chat, new)?,
+        } => tokenizer.encode_text_within(text, *add_special_tokens, AT_ONCE_NEW)?,
+        PromptInput::Chat(chat) if chat.messages.len() > AT_ONCE_MESSAGES => None,
+        PromptInput::Chat(chat) => tokenizer.encode_chat_within(chat, AT_ONCE_NEW)?,
     };
     Ok(tokenized.map(|tokenized| vec![tokenized]))
 }
