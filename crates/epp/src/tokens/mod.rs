@@ -310,7 +310,10 @@ impl Ladder {
                 tracing::debug!(%error, "the tokenizer cannot take a request");
                 return Err(Next::Engine);
             }
-            Err(_panicked) => return Err(Next::Estimate),
+            Err(_panicked) => {
+                tracing::error!("tokenizing a request panicked; the request goes on with an estimate");
+                return Err(Next::Estimate);
+            }
         }
         let job = {
             let request = request.clone();
