@@ -6,15 +6,14 @@ use anyhow::ensure;
 use lmetric_testkit::chat;
 use serde_json::{Value, json};
 
-use crate::support::{MODEL, Stage, condition, on_stage, steady_leader};
+use crate::support::{MODEL, Stage, condition, on_steady_stage};
 
 const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e-core"]
 async fn a_missing_secret_is_named_until_it_comes_and_stops_nobody_else() -> anyhow::Result<()> {
-    on_stage("missing-secret", 2, async |stage| {
-        let _steady = steady_leader().await;
+    on_steady_stage("missing-secret", 2, async |stage| {
         let mut lacking = stage.pool("lacking", 1);
         lacking["spec"]["model"]["secretRef"] = json!({"name": "hub", "key": "token"});
         stage.cluster.create(&stage.pool_path(""), &lacking).await?;
@@ -38,8 +37,7 @@ async fn a_missing_secret_is_named_until_it_comes_and_stops_nobody_else() -> any
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e-core"]
 async fn a_change_that_cannot_be_built_leaves_the_engines_as_they_were() -> anyhow::Result<()> {
-    on_stage("bad-change", 1, async |stage| {
-        let _steady = steady_leader().await;
+    on_steady_stage("bad-change", 1, async |stage| {
         stage.serve(&stage.pool("p", 1)).await?;
         let engines = stage.path("apps/v1", "deployments", "p-engine");
         let before = stage.cluster.get(&engines).await?;

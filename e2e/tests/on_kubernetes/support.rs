@@ -8,7 +8,7 @@ use lmetric_testkit::Client;
 use lmetric_testkit::cluster::{Cluster, path, pool_path, serves_with, small_pool};
 
 use serde_json::{Value, json};
-use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore};
+use tokio::sync::{OnceCell, RwLock, RwLockWriteGuard, Semaphore};
 
 pub(crate) use lmetric_testkit::cluster::{
     MODEL, SYSTEM, condition, image_values, is_true, next_image_values, selector,
@@ -23,11 +23,6 @@ static ALONE: RwLock<()> = RwLock::const_new(());
 
 /// Held by the test that kills the operator's leader against those that wait for its words.
 static LEADER: RwLock<()> = RwLock::const_new(());
-
-/// While it is held nobody kills the operator.
-pub(crate) async fn steady_leader() -> RwLockReadGuard<'static, ()> {
-    LEADER.read().await
-}
 
 /// While it is held nobody minds that the operator is killed.
 pub(crate) async fn leader_to_lose() -> RwLockWriteGuard<'static, ()> {
@@ -57,6 +52,19 @@ pub(crate) async fn on_stage(
     let _share = gpus().acquire_many(count).await?;
     let cluster = staged(namespace, body).await?;
     cluster.gone(&home(namespace), Duration::from_secs(90)).await
+}
+
+/// [`on_stage`] while nobody kills the operator: until the next one leads, no pool says anything.
+pub(crate) async fn on_steady_stage(
+    namespace: &str,
+    count: u32,
+    body: impl AsyncFnOnce(&Stage) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    on_stage(namespace, count, async |stage| {
+        let _steady = LEADER.read().await;
+        body(stage).await
+    })
+    .await
 }
 
 /// [`on_stage`] while no other test runs; nobody waits for what it leaves.

@@ -8,12 +8,12 @@ use serde_json::json;
 use super::told::{Fact, Words, told};
 use super::{change, healed, make, new_flags, pool, pool_with_envoy, serving, with_flags};
 use crate::load::Load;
-use crate::support::{on_stage, selector};
+use crate::support::{on_steady_stage, selector};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn an_engine_that_ends_again_and_again_is_a_crash_loop_with_its_exit_code() -> anyhow::Result<()> {
-    on_stage("crash-loop", 2, async |stage| {
+    on_steady_stage("crash-loop", 2, async |stage| {
         let mut pool = pool(stage, 1);
         with_flags(
             &mut pool,
@@ -35,7 +35,7 @@ async fn an_engine_that_ends_again_and_again_is_a_crash_loop_with_its_exit_code(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn an_engine_that_eats_its_memory_is_oom_killed_and_the_other_one_serves() -> anyhow::Result<()> {
-    on_stage("oom", 2, async |stage| {
+    on_steady_stage("oom", 2, async |stage| {
         serving(stage, &pool_with_envoy(stage, 2)).await?;
         let engines = stage
             .cluster
@@ -68,7 +68,7 @@ async fn an_engine_that_eats_its_memory_is_oom_killed_and_the_other_one_serves()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn an_engine_that_has_too_little_memory_to_start_says_so_until_it_gets_more() -> anyhow::Result<()> {
-    on_stage("oom-at-start", 2, async |stage| {
+    on_steady_stage("oom-at-start", 2, async |stage| {
         let mut pool = pool(stage, 1);
         with_flags(&mut pool, "--fault kind=grow-memory,rate=1G,limit=192M");
         make(stage, &pool).await?;

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::told::{Fact, Words, told};
 use super::{change, healed, pool_with_envoy, serving};
 use crate::load::{Load, all_served};
-use crate::support::{Stage, condition, on_stage};
+use crate::support::{Stage, condition, on_steady_stage};
 use crate::watch::Watch;
 
 /// Of four accelerators each: all sixteen.
@@ -19,7 +19,7 @@ const FULL: &str = "Insufficient nvidia.com/gpu";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn a_full_fleet_rolls_by_itself_and_says_insufficient_gpu_where_it_cannot() -> anyhow::Result<()> {
-    on_stage("full-fleet", 16, async |stage| {
+    on_steady_stage("full-fleet", 16, async |stage| {
         let mut pool = pool_with_envoy(stage, ENGINES);
         pool["spec"]["parallelism"] = json!({"tensor": 4});
         serving(stage, &pool).await?;

@@ -4,14 +4,14 @@ use serde_json::json;
 
 use super::told::{Fact, Words, told};
 use super::{NOWHERE, answers, change, healed, make, pool, pool_with_envoy, serving};
-use crate::support::on_stage;
+use crate::support::on_steady_stage;
 
 const PULLING: &[&str] = &["ErrImagePull", "ImagePullBackOff"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn an_image_that_does_not_exist_is_image_pull_until_it_is_corrected() -> anyhow::Result<()> {
-    on_stage("image-missing", 2, async |stage| {
+    on_steady_stage("image-missing", 2, async |stage| {
         let mut pool = pool(stage, 1);
         pool["spec"]["engine"]["image"] = NOWHERE.into();
         make(stage, &pool).await?;
@@ -30,7 +30,7 @@ async fn an_image_that_does_not_exist_is_image_pull_until_it_is_corrected() -> a
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn a_new_image_that_does_not_exist_leaves_the_old_engine_serving() -> anyhow::Result<()> {
-    on_stage("image-wrong", 2, async |stage| {
+    on_steady_stage("image-wrong", 2, async |stage| {
         serving(stage, &pool_with_envoy(stage, 1)).await?;
         change(stage, &json!({"spec": {"engine": {"image": NOWHERE}}})).await?;
         let words = Words {

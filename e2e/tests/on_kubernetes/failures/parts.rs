@@ -4,14 +4,14 @@ use serde_json::json;
 
 use super::told::{Fact, Words, told};
 use super::{NOWHERE, answers, change, healed, make, pool_with_envoy};
-use crate::support::{STARTING, condition, on_stage};
+use crate::support::{STARTING, condition, on_steady_stage};
 
 const PULLING: &[&str] = &["ErrImagePull", "ImagePullBackOff"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn a_picker_and_then_an_envoy_that_do_not_come_up_and_a_count_of_zero_are_told() -> anyhow::Result<()> {
-    on_stage("parts", 1, async |stage| {
+    on_steady_stage("parts", 1, async |stage| {
         let mut pool = pool_with_envoy(stage, 1);
         pool["spec"]["picker"]["image"] = NOWHERE.into();
         pool["spec"]["gateway"]["standalone"]["image"] = NOWHERE.into();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::told::{Fact, Words, told};
 use super::{healed, pool, pool_with_envoy, serving};
 use crate::load::{Load, all_served};
-use crate::support::{condition, on_stage, selector};
+use crate::support::{condition, on_steady_stage, selector};
 use crate::watch::Watch;
 
 fn unready(name: &str) -> impl Fn(&Value) -> bool + Send + Sync + 'static {
@@ -20,7 +20,7 @@ fn unready(name: &str) -> impl Fn(&Value) -> bool + Send + Sync + 'static {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn an_engine_that_hangs_is_not_ready_then_restarted_and_the_other_one_serves() -> anyhow::Result<()> {
-    on_stage("hang", 2, async |stage| {
+    on_steady_stage("hang", 2, async |stage| {
         serving(stage, &pool_with_envoy(stage, 2)).await?;
         let engines = stage
             .cluster
@@ -79,7 +79,7 @@ async fn an_engine_that_hangs_is_not_ready_then_restarted_and_the_other_one_serv
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn readiness_that_is_lost_and_comes_back_is_not_ready_without_a_restart() -> anyhow::Result<()> {
-    on_stage("readiness-lost", 1, async |stage| {
+    on_steady_stage("readiness-lost", 1, async |stage| {
         let mut pool = pool(stage, 1);
         pool["spec"]["probes"]["liveness"] = json!({});
         serving(stage, &pool).await?;

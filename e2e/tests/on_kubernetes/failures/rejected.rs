@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::told::{Fact, Words, told};
 use super::{change, healed, pool, serving};
-use crate::support::{Stage, condition, on_stage};
+use crate::support::{Stage, condition, on_steady_stage};
 
 const REJECTED: &[(&str, &str, &str)] = &[("Degraded", "True", "PodsRejected"), ("Ready", "True", "Serving")];
 
@@ -14,7 +14,7 @@ const REJECTED: &[(&str, &str, &str)] = &[("Degraded", "True", "PodsRejected"), 
 #[ignore = "needs the cluster: make e2e"]
 async fn a_missing_priority_class_or_service_account_names_the_field_that_asks_for_it() -> anyhow::Result<()>
 {
-    on_stage("class-and-account", 2, async |stage| {
+    on_steady_stage("class-and-account", 2, async |stage| {
         serving(stage, &pool(stage, 1)).await?;
         let (asks, restored) = (
             json!({"spec": {"placement": {"priorityClassName": "e2e-first"}}}),
@@ -52,7 +52,7 @@ async fn a_missing_priority_class_or_service_account_names_the_field_that_asks_f
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn a_quota_and_pod_security_are_pods_rejected_and_what_serves_goes_on() -> anyhow::Result<()> {
-    on_stage("quota", 3, async |stage| {
+    on_steady_stage("quota", 3, async |stage| {
         serving(stage, &pool(stage, 1)).await?;
         quota(stage, 2).await?;
         change(stage, &json!({"spec": {"replicas": 2}})).await?;
@@ -92,7 +92,7 @@ async fn a_quota_and_pod_security_are_pods_rejected_and_what_serves_goes_on() ->
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn an_object_that_a_quota_refuses_is_apply_refused_until_the_quota_is_raised() -> anyhow::Result<()> {
-    on_stage("apply-refused", 1, async |stage| {
+    on_steady_stage("apply-refused", 1, async |stage| {
         let hard = |count: &str| json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "no-services"}, "spec": {"hard": {"services": count}}});
         let quotas = stage.path("v1", "resourcequotas", "");
         stage.cluster.create(&quotas, &hard("0")).await?;

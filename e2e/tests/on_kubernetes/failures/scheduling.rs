@@ -4,14 +4,14 @@ use serde_json::json;
 
 use super::told::{Fact, Words, told};
 use super::{change, healed, make, pool};
-use crate::support::on_stage;
+use crate::support::on_steady_stage;
 
 const LABEL: &str = "e2e.local/disk";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn a_label_that_no_node_has_and_too_many_cpus_are_unschedulable() -> anyhow::Result<()> {
-    on_stage("unschedulable", 2, async |stage| {
+    on_steady_stage("unschedulable", 2, async |stage| {
         let mut pool = pool(stage, 1);
         pool["spec"]["placement"] = json!({"nodeSelector": {LABEL: "fast"}});
         make(stage, &pool).await?;

@@ -4,12 +4,12 @@ use serde_json::json;
 
 use super::told::{Fact, Words, told};
 use super::{healed, make, pool};
-use crate::support::on_stage;
+use crate::support::on_steady_stage;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn a_missing_secret_and_then_its_missing_key_are_secret_missing() -> anyhow::Result<()> {
-    on_stage("secret-missing", 1, async |stage| {
+    on_steady_stage("secret-missing", 1, async |stage| {
         let mut pool = pool(stage, 1);
         pool["spec"]["model"]["secretRef"] = json!({"name": "hub", "key": "token"});
         make(stage, &pool).await?;

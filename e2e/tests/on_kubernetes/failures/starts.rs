@@ -4,12 +4,12 @@ use anyhow::ensure;
 
 use super::told::{Fact, Words, told};
 use super::{change, healed, make, new_flags, pool, with_flags};
-use crate::support::on_stage;
+use crate::support::on_steady_stage;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn a_slow_start_is_starting_with_its_limit_and_no_trouble() -> anyhow::Result<()> {
-    on_stage("slow-start", 1, async |stage| {
+    on_steady_stage("slow-start", 1, async |stage| {
         let mut pool = pool(stage, 1);
         with_flags(&mut pool, "--fault kind=slow-start,for=8s");
         make(stage, &pool).await?;
@@ -45,7 +45,7 @@ async fn a_slow_start_is_starting_with_its_limit_and_no_trouble() -> anyhow::Res
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn a_start_that_takes_too_long_is_start_timeout() -> anyhow::Result<()> {
-    on_stage("start-timeout", 2, async |stage| {
+    on_steady_stage("start-timeout", 2, async |stage| {
         let mut pool = pool(stage, 1);
         pool["spec"]["probes"]["startup"]["failureThreshold"] = 10.into();
         with_flags(&mut pool, "--fault kind=slow-start,for=10m");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure};
 use serde_json::Value;
 
-use crate::support::{Stage, condition, selector, steady_leader};
+use crate::support::{Stage, condition, selector};
 
 /// A pool has so long to say what Kubernetes shows.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -120,9 +120,8 @@ impl Words<'_> {
 }
 
 /// Waits for the fact, then for the pool's words, and prints one line about both. Fails when the words come too late. Returns the pool as
-/// it said them. No operator is killed meanwhile: nobody speaks until the next one leads.
+/// it said them.
 pub(super) async fn told(stage: &Stage, fact: &Fact, words: &Words<'_>) -> anyhow::Result<Value> {
-    let _steady = steady_leader().await;
     let began = Instant::now();
     let mut shown = None;
     loop {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::told::{Fact, Words, told};
 use super::{change, healed, make, pool};
-use crate::support::{Stage, on_stage};
+use crate::support::{Stage, on_steady_stage};
 
 /// A CSI driver that no node has.
 const DRIVER: &str = "nobody.e2e.local";
@@ -16,7 +16,7 @@ const DRIVER: &str = "nobody.e2e.local";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn a_storage_class_that_does_not_exist_is_volume_pending_until_it_comes() -> anyhow::Result<()> {
-    on_stage("class-missing", 1, async |stage| {
+    on_steady_stage("class-missing", 1, async |stage| {
         let class = "e2e-fast";
         let mut pool = pool(stage, 1);
         pool["spec"]["cache"] = json!({"type": "PVC", "size": "1Gi", "storageClassName": class});
@@ -64,7 +64,7 @@ async fn a_storage_class_that_does_not_exist_is_volume_pending_until_it_comes() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the cluster: make e2e"]
 async fn a_volume_that_cannot_be_attached_is_volume_attach_in_the_attachers_words() -> anyhow::Result<()> {
-    on_stage("attach", 2, async |stage| {
+    on_steady_stage("attach", 2, async |stage| {
         let name = "e2e-held-elsewhere";
         let source = json!({"csi": {"driver": DRIVER, "volumeHandle": "disk-1"}});
         volume(stage, name, "", "ReadWriteOnce", &source).await?;
