@@ -4,16 +4,19 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::Context;
-use lmetric_testkit::Client;
 use lmetric_testkit::cluster::{Cluster, path, pool_path, serves_with, small_pool};
+use lmetric_testkit::{Client, wait_until};
 
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, RwLock, RwLockWriteGuard, Semaphore};
 
 pub(crate) use lmetric_testkit::cluster::{
     MODEL, SYSTEM, condition, image_values, is_true, next_image_values, selector,
 };
 
+/// Time for a node's proxy to know a pod that became ready.
+const PROXIED: Duration = Duration::from_secs(10);
 /// Time for a pool to become ready.
 pub(crate) const STARTING: Duration = Duration::from_secs(90);
 
@@ -163,11 +166,16 @@ impl Stage {
             .await
     }
 
-    /// A client of the pool's own Envoy.
+    /// A client of the pool's own Envoy. A ready Envoy is known to the node's proxy a moment later; who asks after that meets what is
+    /// really wrong.
     pub(crate) async fn envoy(&self, pool: &str) -> anyhow::Result<Client> {
-        self.cluster
+        let envoy = self
+            .cluster
             .service(&self.namespace, &format!("{pool}-envoy"))
-            .await
+            .await?;
+        let to = envoy.to();
+        let _known = wait_until("the proxy to know the Envoy", PROXIED, || TcpStream::connect(to)).await;
+        Ok(envoy)
     }
 
     /// Prints what the namespace holds.
