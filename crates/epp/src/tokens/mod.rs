@@ -107,8 +107,8 @@ impl GroupTokens {
 /// Tokenizer groups by name.
 pub type GroupMap = HashMap<Arc<str>, Arc<GroupTokens>>;
 
-/// Prompts that are tokenized at once where they are asked for, on an async thread, because a queue and two wakes cost more: some
-/// 0.3 ms of work at most. Largest body, bytes.
+/// Prompts that are tokenized at once where they are asked for, on an async thread, because a queue and two wakes cost more.
+/// Largest body, bytes.
 const AT_ONCE_BODY: usize = 128 << 10;
 /// Most messages of such a chat; each is work for the template.
 const AT_ONCE_MESSAGES: usize = 64;
